@@ -1,0 +1,94 @@
+package agentsandbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
+
+	"github.com/sandbox-broker/sandbox-broker/broker"
+)
+
+// sandbox is a claim with the pod that was adopted for it.
+type sandbox struct {
+	p    *Provider
+	id   broker.SandboxID
+	pod  string
+	info broker.SandboxInfo
+}
+
+// ID implements broker.Sandbox.
+func (s *sandbox) ID() broker.SandboxID { return s.id }
+
+// Info implements broker.Sandbox.
+func (s *sandbox) Info() broker.SandboxInfo { return s.info }
+
+// Dial implements broker.Sandbox.
+func (s *sandbox) Dial(ctx context.Context) (net.Conn, error) {
+	if s.pod == "" {
+		return nil, fmt.Errorf("agentsandbox: claim %s has no pod", s.id.Name)
+	}
+	return s.p.dialer.dial(ctx, s.pod)
+}
+
+// Record implements broker.Sandbox.
+func (s *sandbox) Record(ctx context.Context, r broker.Record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("agentsandbox: encoding a record: %w", err)
+	}
+	h := sha256.Sum256([]byte(r.Tenant))
+	return s.patch(ctx, r.Until, map[string]any{
+		"labels":      map[string]string{labelTenant: hex.EncodeToString(h[:16])},
+		"annotations": map[string]string{annotationRecord: string(text)},
+	})
+}
+
+// Extend implements broker.Sandbox.
+func (s *sandbox) Extend(ctx context.Context, until time.Time) error {
+	return s.patch(ctx, until, map[string]any{})
+}
+
+// patch moves the claim's end and merges metadata. The UID in it makes the API
+// server refuse the patch of another claim.
+func (s *sandbox) patch(ctx context.Context, until time.Time, metadata map[string]any) error {
+	metadata["uid"] = s.id.Claim
+	body, err := json.Marshal(map[string]any{
+		"metadata": metadata,
+		"spec":     map[string]any{"lifecycle": map[string]any{"shutdownTime": metav1.NewTime(until)}},
+	})
+	if err != nil {
+		return fmt.Errorf("agentsandbox: encoding a patch: %w", err)
+	}
+	if err := s.p.client.Patch(ctx, s.object(), client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("agentsandbox: patching claim %s: %w", s.id.Name, err)
+	}
+	return nil
+}
+
+// End implements broker.Sandbox.
+func (s *sandbox) End(ctx context.Context) error {
+	uid := types.UID(s.id.Claim)
+	s.p.mu.Lock()
+	delete(s.p.known, uid) // its death is no news
+	s.p.mu.Unlock()
+	err := s.p.client.Delete(ctx, s.object(), client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: another claim has the name
+		return fmt.Errorf("agentsandbox: deleting claim %s: %w", s.id.Name, err)
+	}
+	return nil
+}
+
+func (s *sandbox) object() *extensionsv1beta1.SandboxClaim {
+	return &extensionsv1beta1.SandboxClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.p.opts.Namespace, Name: s.id.Name}}
+}

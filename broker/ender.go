@@ -1,0 +1,46 @@
+package broker
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// endAttempt bounds one try to end a sandbox.
+	endAttempt = 10 * time.Second
+	// endBackoffMin and endBackoffMax bound the pause between two tries.
+	endBackoffMin = 100 * time.Millisecond
+	endBackoffMax = 5 * time.Second
+	// endPatience bounds all tries together. A sandbox that could not be ended by
+	// then has passed its own end, or will: the provider ends it.
+	endPatience = 2 * stockLife
+	// shutdownPatience is the same while the broker shuts down.
+	shutdownPatience = 5 * time.Second
+)
+
+// end destroys a sandbox, trying until the provider accepts it. It belongs to no
+// caller: whoever gave up has given up the sandbox too.
+func (p *pool) end(sb Sandbox) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.life), endPatience)
+	defer cancel()
+	stop := context.AfterFunc(p.life, func() { time.AfterFunc(shutdownPatience, cancel) })
+	defer stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {
+		attempt, done := context.WithTimeout(ctx, endAttempt)
+		err := sb.End(attempt)
+		done()
+		if err == nil {
+			return
+		}
+		p.log.Warn("a sandbox could not be ended yet", "sandbox", sb.ID().Name, "error", err)
+		pause.Reset(backoff)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			p.log.Error("a sandbox was left to its own end", "sandbox", sb.ID().Name, "error", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// fromRunner handles one frame of the runner, which may be hostile. It returns
+// the ending when that is the frame.
+func (r *relay) fromRunner(f wire.Frame) (*wire.Ending, error) {
+	switch f.Kind {
+	case wire.KindResponse:
+		r.started()
+		return nil, nil
+	case wire.KindStdout:
+		return nil, r.output(wire.Stdout, f)
+	case wire.KindStderr:
+		return nil, r.output(wire.Stderr, f)
+	case wire.KindWindow:
+		return nil, r.stdinWindow(f)
+	case wire.KindExit:
+		return r.ending(f)
+	case wire.KindError:
+		var e wire.Error
+		if err := json.Unmarshal(f.Payload, &e); err != nil || e.Code == "" {
+			return nil, r.hostile("sent an error that is none")
+		}
+		return nil, &e
+	}
+	return nil, r.hostile("sent a " + f.Kind.String() + " frame")
+}
+
+// started notes that the program runs: from now on the stream only attaches.
+func (r *relay) started() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.began.IsZero() || r.start.AttachOnly {
+		if r.began.IsZero() {
+			r.began = time.Now()
+		}
+		return
+	}
+	r.began, r.code = time.Now(), nil
+	l := r.lease
+	r.backstop = time.AfterFunc(r.start.Timeout+deadlineSlack, func() {
+		l.end(Fate{Reason: wire.ReasonTimeout, Message: "the sandbox did not end the program at its deadline"})
+	})
+	r.start.AttachOnly, r.start.Program = true, nil
+}
+
+// output passes bytes on, if they are the next ones and paid for.
+func (r *relay) output(fd wire.FD, f wire.Frame) error {
+	end := f.Offset + uint64(len(f.Payload))
+	r.mu.Lock()
+	ok := f.Offset == r.sent[fd] && end <= r.creditOf(fd).Limit
+	if ok {
+		r.sent[fd] = end // before the send: the client's answer may be fast
+	}
+	r.mu.Unlock()
+	if !ok {
+		return r.hostile("sent output that is out of order or not paid for")
+	}
+	r.onFirst()
+	return r.client.Send(f)
+}
+
+// creditOf is the client's position in one output. mu is held.
+func (r *relay) creditOf(fd wire.FD) *wire.Credit {
+	if fd == wire.Stdout {
+		return &r.start.Stdout
+	}
+	return &r.start.Stderr
+}
+
+// stdinWindow drops input that the program has taken and grants the client more.
+func (r *relay) stdinWindow(f wire.Frame) error {
+	w, err := wire.ParseWindow(f)
+	if err != nil || w.FD != wire.Stdin {
+		return r.hostile("sent a window that is none")
+	}
+	r.mu.Lock()
+	if w.Acked > r.stdinAt+uint64(len(r.stdin)) {
+		r.mu.Unlock()
+		return r.hostile("acknowledged input that was never sent")
+	}
+	if w.Acked > r.stdinAt {
+		r.stdin = append([]byte(nil), r.stdin[w.Acked-r.stdinAt:]...)
+		r.stdinAt = w.Acked
+	}
+	r.credit = max(r.credit, w.Limit)
+	w = wire.Window{FD: wire.Stdin, Acked: r.stdinAt, Limit: r.credit}
+	r.mu.Unlock()
+	return r.client.Send(w.Frame(0))
+}
+
+// ending reads the runner's word on how the program ended. Whether everything
+// was delivered and how long it took is the broker's to say.
+func (r *relay) ending(f wire.Frame) (*wire.Ending, error) {
+	var n wire.Ending
+	if err := json.Unmarshal(f.Payload, &n); err != nil {
+		return nil, r.hostile("sent an ending that is none")
+	}
+	switch n.Reason {
+	case wire.ReasonExited, wire.ReasonSignaled, wire.ReasonTimeout, wire.ReasonCanceled, wire.ReasonOOM, wire.ReasonOutputLimit:
+	default:
+		return nil, r.hostile("sent an unknown reason of ending")
+	}
+	n.Cause, n.ExitCode = "", n.ExitCode&0xff
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n.Complete = n.StdoutBytes == r.sent[wire.Stdout] && n.StderrBytes == r.sent[wire.Stderr]
+	return &n, nil
+}
+
+// fromClient handles the client's frames until ctx ends or one is wrong.
+func (r *relay) fromClient(ctx context.Context) error {
+	for {
+		select {
+		case f := <-r.client.Frames():
+			if err := r.clientFrame(f); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *relay) clientFrame(f wire.Frame) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch f.Kind {
+	case wire.KindStdin:
+		return r.clientStdin(f)
+	case wire.KindStdinEnd:
+		end := r.stdinAt + uint64(len(r.stdin))
+		if f.Offset != end {
+			return wire.Invalid("stdin_end.offset", int64(end), "the end of stdin at %d does not match the %d bytes received", f.Offset, end)
+		}
+		r.stdinTo = &end
+		r.forward(f)
+	case wire.KindWindow:
+		return r.clientWindow(f)
+	case wire.KindSignal, wire.KindCancel:
+		return r.clientOrder(f)
+	case wire.KindDone:
+		if !r.hasDone {
+			r.hasDone = true
+			close(r.confirmed)
+		}
+	default:
+		if f.Flags&wire.FlagOptional == 0 {
+			return wire.Invalid("frame.kind", 0, "a %s frame does not belong on an exec's stream", f.Kind)
+		}
+	}
+	return nil
+}
+
+// clientOrder passes a signal or cancel on, or holds it for the next channel.
+func (r *relay) clientOrder(f wire.Frame) error {
+	if r.stream != nil && r.stream.Send(f) == nil {
+		return nil
+	}
+	if len(r.held) >= maxHeld {
+		return wire.Invalid("signal", maxHeld, "more than %d signals wait for the sandbox to be reached", maxHeld)
+	}
+	r.held = append(r.held, f)
+	return nil
+}
+
+func (r *relay) clientStdin(f wire.Frame) error {
+	end := r.stdinAt + uint64(len(r.stdin))
+	switch {
+	case r.stdinTo != nil:
+		return wire.Invalid("stdin.offset", int64(*r.stdinTo), "stdin came after its end")
+	case f.Offset != end:
+		return wire.Invalid("stdin.offset", int64(end), "stdin at offset %d does not follow the %d bytes received; frames are out of order", f.Offset, end)
+	case end+uint64(len(f.Payload)) > r.credit:
+		return wire.Invalid("stdin", int64(r.credit), "stdin up to offset %d exceeds the credit granted, which ends at %d", end+uint64(len(f.Payload)), r.credit)
+	}
+	r.stdin = append(r.stdin, f.Payload...)
+	r.forward(f)
+	return nil
+}
+
+func (r *relay) clientWindow(f wire.Frame) error {
+	w, err := wire.ParseWindow(f)
+	if err != nil {
+		return err
+	}
+	if w.FD == wire.Stdin {
+		return wire.Invalid("window.fd", 0, "a client grants credit for stdout and stderr, not for stdin")
+	}
+	if w.Acked > r.sent[w.FD] {
+		return wire.Invalid("window.acked", int64(r.sent[w.FD]), "an acknowledgement of %d bytes of %s goes beyond the %d that were sent", w.Acked, w.FD, r.sent[w.FD])
+	}
+	c := r.creditOf(w.FD)
+	c.Acked, c.Limit = max(c.Acked, w.Acked), max(c.Limit, w.Limit) // a stale frame takes nothing back
+	if c.Limit-c.Acked > wire.MaxWindow {
+		return wire.Invalid("window.limit", wire.MaxWindow, "the window of %s has grown to %d bytes, beyond the limit of %d", w.FD, c.Limit-c.Acked, wire.MaxWindow)
+	}
+	r.forward(wire.Window{FD: w.FD, Acked: c.Acked, Limit: c.Limit}.Frame(0))
+	return nil
+}
+
+// isClientGone reports whether an error is the end of a client's connection
+// rather than a failure to tell it about.
+func isClientGone(err error) bool { return errors.Is(err, ErrDetached) }

@@ -1,0 +1,267 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+const (
+	// bindTimeout bounds the Bind of a sandbox.
+	bindTimeout = 5 * time.Second
+	// recordTimeout bounds the writing of a lease's record, all tries together.
+	recordTimeout = 30 * time.Second
+	// fateTimeout bounds the wait for the provider's word on a sandbox whose
+	// runner is not the one that was bound.
+	fateTimeout = 10 * time.Second
+	// reattachWindow bounds how long a lost channel may be lost.
+	reattachWindow = 60 * time.Second
+	// redialPause is the pause between two attempts to open a lost channel.
+	redialPause = 200 * time.Millisecond
+)
+
+// lease is a tenant's hold on one sandbox: claim, pod and runner boot, which
+// never change. A sandbox that answers with another boot is another sandbox.
+type lease struct {
+	pool   *pool
+	sb     Sandbox
+	tenant string
+	kind   LeaseKind
+	exec   string // the one exec of a run
+	boot   string
+	until  time.Time // the hard end
+
+	dead chan struct{} // closed when the lease has ended, in whatever way
+	fate Fate          // why; written before dead is closed
+
+	mu       sync.Mutex // guards the rest; no I/O under it
+	ended    bool
+	ch       *channel.Client
+	dialling chan struct{} // closed when the redial under way is over; nil: none is
+	clients  int           // attached streams, for a run
+	grace    *time.Timer   // ends a run without clients
+	hardEnd  *time.Timer
+	onEnd    []func()
+}
+
+// fateReleased is the fate of a lease whose owner ended it.
+var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease was released"}
+
+// newLease wraps a bound member.
+func newLease(p *pool, sb Sandbox, ch *channel.Client, tenant string, kind LeaseKind, boot string, until time.Time) *lease {
+	l := &lease{pool: p, sb: sb, tenant: tenant, kind: kind, boot: boot, until: until, dead: make(chan struct{}), ch: ch}
+	l.hardEnd = time.AfterFunc(time.Until(until), func() {
+		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease's time was up"})
+	})
+	return l
+}
+
+// end ends the lease once, for the first fate given, and destroys the sandbox in
+// the background.
+func (l *lease) end(f Fate) {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return
+	}
+	l.ended = true
+	l.fate = f
+	close(l.dead)
+	ch, hooks := l.ch, l.onEnd
+	l.hardEnd.Stop()
+	if l.grace != nil {
+		l.grace.Stop()
+	}
+	l.mu.Unlock()
+	for _, h := range hooks {
+		h()
+	}
+	l.pool.release(l.sb)
+	if ch != nil {
+		ch.Close()
+	}
+}
+
+// onceEnded calls f when the lease ends, at once if it has.
+func (l *lease) onceEnded(f func()) {
+	l.mu.Lock()
+	ended := l.ended
+	if !ended {
+		l.onEnd = append(l.onEnd, f)
+	}
+	l.mu.Unlock()
+	if ended {
+		f()
+	}
+}
+
+// abandon stops the lease's timers and closes its channel; the sandbox lives on
+// for the next broker.
+func (l *lease) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hardEnd.Stop()
+	if l.grace != nil {
+		l.grace.Stop()
+	}
+	if l.ch != nil {
+		l.ch.Close()
+	}
+}
+
+// attach counts a client of a run, which stops the grace.
+func (l *lease) attach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clients++
+	if l.grace != nil {
+		l.grace.Stop()
+		l.grace = nil
+	}
+}
+
+// detach counts one less; a run without any ends after the grace.
+func (l *lease) detach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clients--
+	if l.kind != KindRun || l.clients > 0 || l.ended {
+		return
+	}
+	l.grace = time.AfterFunc(l.pool.cfg.DetachGrace, func() {
+		l.end(Fate{Reason: wire.ReasonCanceled, Message: "no client came back within the detach grace"})
+	})
+}
+
+// channel returns the open channel, dialling again if it broke: at most one
+// dialling at a time, at most until ctx or the lease ends. A runner that is not
+// the bound one ends the lease.
+func (l *lease) channel(ctx context.Context) (*channel.Client, error) {
+	for {
+		l.mu.Lock()
+		ch, wait := l.ch, l.dialling
+		if ch != nil {
+			select {
+			case <-ch.Done():
+				ch = nil
+			default:
+			}
+		}
+		if ch == nil && wait == nil && !l.ended {
+			wait = make(chan struct{})
+			l.dialling = wait
+			go l.redial(wait)
+		}
+		l.mu.Unlock()
+		if ch != nil {
+			return ch, nil
+		}
+		if wait == nil {
+			return nil, errLeaseDead
+		}
+		select {
+		case <-wait:
+		case <-l.dead:
+			return nil, errLeaseDead
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+var errLeaseDead = errors.New("the lease has ended")
+
+// redial opens the channel again, until it is open, the lease is dead, or
+// reattachWindow has passed; then the lease is lost.
+func (l *lease) redial(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(l.pool.life, reattachWindow)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-l.dead:
+			cancel()
+		case <-stop:
+		}
+	}()
+	ch, err := l.openAgain(ctx)
+	var changed *channel.BootChangedError
+	switch {
+	case err == nil:
+	case errors.As(err, &changed) || errors.Is(err, channel.ErrKeyRefused):
+		// Another sandbox answers under this name. The provider knows why.
+		l.awaitFate(ctx, Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: err.Error()})
+	case l.pool.life.Err() == nil:
+		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseChannelLost, Message: "the sandbox could not be reached again: " + err.Error()})
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ch, l.dialling = ch, nil
+	if l.ended && ch != nil {
+		ch.Close()
+	}
+	close(done)
+}
+
+// openAgain dials until it succeeds or a final answer comes.
+func (l *lease) openAgain(ctx context.Context) (*channel.Client, error) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		ch, err := openChannel(ctx, l.sb, l.pool.secret, l.boot)
+		var changed *channel.BootChangedError
+		if err == nil || errors.As(err, &changed) || errors.Is(err, channel.ErrKeyRefused) {
+			return ch, err
+		}
+		pause.Reset(redialPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// awaitFate ends the lease with what the provider reports within fateTimeout, or
+// else with the given fate.
+func (l *lease) awaitFate(ctx context.Context, otherwise Fate) {
+	t := time.NewTimer(fateTimeout)
+	defer t.Stop()
+	select {
+	case <-l.dead:
+	case <-t.C:
+		l.end(otherwise)
+	case <-ctx.Done():
+		l.end(otherwise)
+	}
+}
+
+// record writes the lease where other brokers find it. It comes after the Bind:
+// a crash in between loses the lease, and the sandbox ends at its own end.
+func (l *lease) record() {
+	ctx, cancel := context.WithTimeout(l.pool.life, recordTimeout)
+	defer cancel()
+	r := Record{Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until}
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {
+		err := l.sb.Record(ctx, r)
+		if err == nil {
+			return
+		}
+		pause.Reset(backoff)
+		select {
+		case <-pause.C:
+		case <-l.dead:
+			return
+		case <-ctx.Done():
+			l.pool.log.Warn("a lease could not be recorded", "sandbox", l.sb.ID().Name, "error", err)
+			return
+		}
+	}
+}

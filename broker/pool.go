@@ -1,0 +1,429 @@
+package broker
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+const (
+	// stockLife is how far ahead the end of a sandbox in stock lies: should every
+	// broker die, the stock is gone by then. Half of it later that end is moved.
+	stockLife = 10 * time.Minute
+	// takeBackoffMin and takeBackoffMax bound the pause after failed takes.
+	takeBackoffMin = 500 * time.Millisecond
+	takeBackoffMax = 15 * time.Second
+	// dialAttempts bounds how often a fresh sandbox is dialled before it is given up.
+	dialAttempts = 3
+	// dialTimeout bounds one of these attempts.
+	dialTimeout = 15 * time.Second
+)
+
+// member is a sandbox with an open channel that belongs to nobody yet.
+type member struct {
+	sb    Sandbox
+	ch    *channel.Client
+	until time.Time
+}
+
+// waiter is a caller in the queue. It is answered once, on a channel with room
+// for one.
+type waiter struct {
+	answer chan waitAnswer
+}
+
+type waitAnswer struct {
+	m   *member
+	err error
+}
+
+// pool serves one entry of the configuration. Its invariant: taking + stock +
+// leased + ending never exceeds MaxSandboxes, and each take under way is meant
+// either for a caller in the queue or for the stock.
+type pool struct {
+	cfg      PoolConfig
+	provider Provider
+	secret   secret
+	metrics  *metrics
+	log      *slog.Logger
+
+	life context.Context // ends when the broker does; takes belong to it, not to callers
+	jobs sync.WaitGroup  // goroutines of the pool
+
+	mu       sync.Mutex // guards the rest; no I/O under it
+	waiters  *list.List // of *waiter, oldest first
+	stock    []*member  // oldest first
+	taking   int
+	leased   int
+	ending   int
+	failures int         // takes failed in a row
+	retry    *time.Timer // when the next take may start after a failure; nil: now
+	closed   bool
+}
+
+func newPool(life context.Context, cfg PoolConfig, p Provider, s secret, m *metrics, log *slog.Logger) *pool {
+	return &pool{cfg: cfg, provider: p, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
+}
+
+// start begins to fill the stock.
+func (p *pool) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fill()
+}
+
+// acquire waits for a sandbox: at most QueueTimeout, at most until ctx ends.
+func (p *pool) acquire(ctx context.Context) (*member, error) {
+	began := time.Now()
+	m, err := p.wait(ctx)
+	p.metrics.queue.WithLabelValues(p.cfg.Name, outcome(err)).Observe(time.Since(began).Seconds())
+	return m, err
+}
+
+func (p *pool) wait(ctx context.Context) (*member, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, wire.Errorf(wire.CodeUnavailable, "the broker is shutting down")
+	}
+	if m := p.popStock(); m != nil {
+		p.leased++
+		p.fill()
+		p.mu.Unlock()
+		return m, nil
+	}
+	if p.waiters.Len() >= p.cfg.QueueLength {
+		p.mu.Unlock()
+		return nil, p.exhausted("queue_full", "%d callers wait already", p.cfg.QueueLength)
+	}
+	w := &waiter{answer: make(chan waitAnswer, 1)}
+	place := p.waiters.PushBack(w)
+	p.fill()
+	p.mu.Unlock()
+
+	timeout := time.NewTimer(p.cfg.QueueTimeout)
+	defer timeout.Stop()
+	var err error
+	select {
+	case a := <-w.answer:
+		return a.m, a.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timeout.C:
+		err = p.exhausted("queue_timeout", "no sandbox became free within %s", p.cfg.QueueTimeout)
+	}
+	p.mu.Lock()
+	p.waiters.Remove(place)
+	p.gauge()
+	p.mu.Unlock()
+	select {
+	case a := <-w.answer: // it was answered just before it gave up
+		if a.m != nil {
+			p.giveBack(a.m)
+		}
+	default:
+	}
+	return nil, err
+}
+
+func (p *pool) exhausted(reason, format string, args ...any) error {
+	e := wire.Errorf(wire.CodeExhausted, "the pool %q has no sandbox left (maxSandboxes %d): "+format, append([]any{p.cfg.Name, p.cfg.MaxSandboxes}, args...)...)
+	e.Reason, e.RetryAfterMS = reason, time.Second.Milliseconds()
+	return e
+}
+
+// popStock takes the oldest living member of the stock. mu is held.
+func (p *pool) popStock() *member {
+	for len(p.stock) > 0 {
+		m := p.stock[0]
+		p.stock = p.stock[1:]
+		select {
+		case <-m.ch.Done():
+			p.discard(m) // its guard has not noticed yet
+		default:
+			return m
+		}
+	}
+	return nil
+}
+
+// giveBack passes on a member that was handed to a caller who no longer wants
+// it. No code ran in it and it is bound to nobody.
+func (p *pool) giveBack(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leased--
+	p.place(m)
+}
+
+// place gives a member to the head of the queue, else to the stock, else ends
+// it. mu is held; the member is in no count.
+func (p *pool) place(m *member) {
+	if w := p.nextWaiter(); w != nil {
+		p.leased++
+		w.answer <- waitAnswer{m: m}
+	} else if !p.closed && len(p.stock) < p.cfg.Stock {
+		p.stock = append(p.stock, m)
+		p.jobs.Go(func() { p.guard(m) })
+	} else {
+		p.discard(m)
+	}
+	p.gauge()
+}
+
+// nextWaiter removes the oldest waiter. mu is held.
+func (p *pool) nextWaiter() *waiter {
+	e := p.waiters.Front()
+	if e == nil {
+		return nil
+	}
+	p.waiters.Remove(e)
+	return e.Value.(*waiter)
+}
+
+// fill starts as many takes as are missing. mu is held.
+func (p *pool) fill() {
+	defer p.gauge()
+	if p.closed || p.retry != nil {
+		return
+	}
+	n := p.waiters.Len() + p.cfg.Stock - len(p.stock) - p.taking
+	n = min(n, p.cfg.MaxSandboxes-p.taking-len(p.stock)-p.leased-p.ending)
+	if warm, ok := p.provider.(WarmCounter); ok && p.cfg.Cold == ColdQueue {
+		n = min(n, max(1, warm.Warm(p.cfg.WarmPool))-p.taking)
+	}
+	for range n {
+		p.taking++
+		p.jobs.Go(p.take)
+	}
+}
+
+// take gets one sandbox and places it.
+func (p *pool) take() {
+	began := time.Now()
+	m, err := p.open()
+	p.metrics.take.WithLabelValues(p.cfg.Name, outcome(err)).Observe(time.Since(began).Seconds())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taking--
+	if err == nil {
+		p.failures = 0
+		p.place(m)
+		p.fill()
+		return
+	}
+	p.failed(err)
+}
+
+// failed tells callers about a failed take and pauses the filler. A failure that
+// waiting cannot mend goes to everyone in the queue, another to its head. mu is
+// held.
+func (p *pool) failed(err error) {
+	if p.life.Err() == nil {
+		p.log.Warn("no sandbox could be taken", "error", err, "failures", p.failures+1)
+	}
+	p.failures++
+	all := errors.Is(err, wire.ErrNotReady)
+	for w := p.nextWaiter(); w != nil; w = p.nextWaiter() {
+		w.answer <- waitAnswer{err: err}
+		if !all {
+			break
+		}
+	}
+	if p.closed || p.retry != nil {
+		return
+	}
+	pause := min(takeBackoffMin<<min(p.failures-1, 10), takeBackoffMax)
+	p.retry = time.AfterFunc(pause, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.retry = nil
+		p.fill()
+	})
+}
+
+// open takes a sandbox from the provider and opens its channel.
+func (p *pool) open() (*member, error) {
+	ctx, cancel := context.WithTimeout(p.life, p.cfg.ReadyTimeout)
+	defer cancel()
+	ctx, span := tracer.Start(ctx, "take")
+	defer span.End()
+	until := time.Now().Add(stockLife)
+	sb, err := p.provider.Take(ctx, TakeRequest{Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: until})
+	if err != nil {
+		span.RecordError(err)
+		return nil, err
+	}
+	for range dialAttempts {
+		var ch *channel.Client
+		if ch, err = openChannel(ctx, sb, p.secret, ""); err == nil {
+			return &member{sb: sb, ch: ch, until: until}, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	span.RecordError(err)
+	p.end(sb)
+	return nil, fmt.Errorf("opening the channel of sandbox %s: %w", sb.ID().Name, err)
+}
+
+// openChannel dials a sandbox's runner. expectBoot is as in channel.Open.
+func openChannel(ctx context.Context, sb Sandbox, s secret, expectBoot string) (*channel.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	ctx, span := tracer.Start(ctx, "channel.open")
+	defer span.End()
+	conn, err := sb.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return channel.Open(ctx, conn, s.channelKey(sb.ID()), expectBoot)
+}
+
+// guard watches a member while it is in stock: it leaves when its channel
+// breaks, and its end is moved before it comes.
+func (p *pool) guard(m *member) {
+	renew := time.NewTicker(stockLife / 2)
+	defer renew.Stop()
+	for {
+		select {
+		case <-p.life.Done():
+			return
+		case <-m.ch.Done():
+			p.drop(m)
+			return
+		case <-renew.C:
+			if !p.inStock(m) {
+				return
+			}
+			until := time.Now().Add(stockLife)
+			ctx, cancel := context.WithTimeout(p.life, dialTimeout)
+			err := m.sb.Extend(ctx, until)
+			cancel()
+			if err != nil {
+				p.log.Warn("a sandbox in stock could not be renewed", "sandbox", m.sb.ID().Name, "error", err)
+				p.drop(m)
+				return
+			}
+		}
+	}
+}
+
+func (p *pool) inStock(m *member) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.stock {
+		if s == m {
+			return true
+		}
+	}
+	return false
+}
+
+// drop removes a member from the stock and ends it. It does nothing if the
+// member has been handed out meanwhile.
+func (p *pool) drop(m *member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, s := range p.stock {
+		if s == m {
+			p.stock = append(p.stock[:i], p.stock[i+1:]...)
+			p.discard(m)
+			p.fill()
+			return
+		}
+	}
+}
+
+// died drops a sandbox from the stock, if it is there.
+func (p *pool) died(id SandboxID) {
+	p.mu.Lock()
+	var m *member
+	for _, s := range p.stock {
+		if s.sb.ID() == id {
+			m = s
+		}
+	}
+	p.mu.Unlock()
+	if m != nil {
+		p.drop(m)
+	}
+}
+
+// discard ends a member that is in no count. mu is held.
+func (p *pool) discard(m *member) {
+	p.ending++
+	p.jobs.Go(func() {
+		m.ch.Close()
+		p.end(m.sb)
+		p.freed()
+	})
+}
+
+// release ends a leased sandbox and frees its place; it returns at once. When
+// the broker has closed, the sandbox is the next one's to end.
+func (p *pool) release(sb Sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.leased--
+	p.ending++
+	p.gauge()
+	p.jobs.Go(func() {
+		p.end(sb)
+		p.freed()
+	})
+}
+
+func (p *pool) freed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending--
+	p.fill()
+}
+
+// adopt counts a lease that an earlier broker left.
+func (p *pool) adopt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leased++
+}
+
+func (p *pool) gauge() {
+	g := p.metrics.sandboxes
+	g.WithLabelValues(p.cfg.Name, "taking").Set(float64(p.taking))
+	g.WithLabelValues(p.cfg.Name, "stock").Set(float64(len(p.stock)))
+	g.WithLabelValues(p.cfg.Name, "leased").Set(float64(p.leased))
+	g.WithLabelValues(p.cfg.Name, "ending").Set(float64(p.ending))
+	p.metrics.waiting.WithLabelValues(p.cfg.Name).Set(float64(p.waiters.Len()))
+}
+
+// close refuses callers, ends the stock and waits for the pool's goroutines.
+// p.life must have ended or end soon.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.retry != nil {
+		p.retry.Stop()
+	}
+	stock := p.stock
+	p.stock = nil
+	for _, m := range stock {
+		p.discard(m)
+	}
+	for w := p.nextWaiter(); w != nil; w = p.nextWaiter() {
+		w.answer <- waitAnswer{err: wire.Errorf(wire.CodeUnavailable, "the broker is shutting down")}
+	}
+	p.mu.Unlock()
+	p.jobs.Wait()
+}

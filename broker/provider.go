@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Provider is where sandboxes come from. broker/agentsandbox is one on
+// Kubernetes; package conformance holds the suite that each must pass.
+type Provider interface {
+	// Take makes or claims a sandbox and waits until it can be dialled. When it
+	// fails nothing is left behind. A failure that waiting cannot mend is a
+	// *wire.Error with CodeNotReady and a Reason.
+	Take(ctx context.Context, req TakeRequest) (Sandbox, error)
+	// List returns the sandboxes that this broker's instance left behind earlier,
+	// with what Record wrote.
+	List(ctx context.Context) ([]Sandbox, error)
+	// Watch calls died for each sandbox of this instance that ends by itself or
+	// by another's hand, once, until ctx ends. It may be called for unknown IDs.
+	// died must not block.
+	Watch(ctx context.Context, died func(SandboxID, Fate)) error
+}
+
+// WarmCounter is a Provider that knows how many sandboxes of a warm pool are
+// ready to be taken. The number is a hint and may be late.
+type WarmCounter interface {
+	Warm(warmPool string) int
+}
+
+// TakeRequest says what to take.
+type TakeRequest struct {
+	Pool     string // the broker's pool
+	WarmPool string // the provider's name for it
+	// Until is when the sandbox must be gone if nobody moves that end.
+	Until time.Time
+}
+
+// SandboxID tells sandboxes apart for ever: a name alone may be given again to
+// a blank sandbox.
+type SandboxID struct {
+	Name  string // the claim's name
+	Claim string // its UID
+	Pod   string // the pod's UID
+}
+
+// Sandbox is one that was taken. Its methods are safe for concurrent use.
+type Sandbox interface {
+	ID() SandboxID
+	Info() SandboxInfo
+	// Dial opens a connection to the runner in it. ctx governs the dialling only.
+	Dial(ctx context.Context) (net.Conn, error)
+	// Record keeps r where List of another broker finds it, and moves the
+	// sandbox's end to r.Until.
+	Record(ctx context.Context, r Record) error
+	// Extend moves the time at which the sandbox ends if nobody moves it again.
+	Extend(ctx context.Context, until time.Time) error
+	// End destroys the sandbox. It returns nil only when the provider has
+	// accepted that for good, also if the sandbox is gone already.
+	End(ctx context.Context) error
+}
+
+// SandboxInfo describes a sandbox.
+type SandboxInfo struct {
+	Pool      string
+	Isolation string // e.g. the RuntimeClass
+	Warm      bool   // it was ready before it was taken
+	Record    *Record
+}
+
+// Record is what another broker needs to take up a lease.
+type Record struct {
+	Tenant string    `json:"tenant"`
+	Kind   LeaseKind `json:"kind"`
+	Exec   string    `json:"exec,omitempty"` // the one exec of a run
+	Boot   string    `json:"boot"`
+	Until  time.Time `json:"until"`
+}
+
+// LeaseKind says what ends a lease early.
+type LeaseKind string
+
+// The kinds.
+const (
+	// KindRun lives for one exec and, without a client, for the detach grace.
+	KindRun LeaseKind = "run"
+	// KindLease lives until it is released or its end comes.
+	KindLease LeaseKind = "lease"
+)
+
+// Fate is how a sandbox died, as the provider saw it: the ending its execs get.
+type Fate struct {
+	Reason  wire.Reason // ReasonOOM or ReasonLost
+	Cause   wire.Cause  // with ReasonLost
+	Message string
+}

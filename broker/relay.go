@@ -1,0 +1,239 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Stream is a client's stream, as the edge provides it.
+type Stream interface {
+	// Send passes a frame to the client; the edge sets the stream's number. It
+	// blocks for a bounded time, is done with the payload when it returns, and
+	// fails when the client is gone.
+	Send(wire.Frame) error
+	// Frames yields the client's frames after the request.
+	Frames() <-chan wire.Frame
+	// Canceled is closed when a KindCancel frame has come. It comes by Frames
+	// too; this is for who waits and reads no frames yet.
+	Canceled() <-chan struct{}
+}
+
+// deadlineSlack is how much longer than a program's timeout the broker waits for
+// the runner to end it before it destroys the sandbox itself: the runner's grace
+// after SIGTERM, and room for a busy node.
+const deadlineSlack = 10 * time.Second
+
+// maxHeld bounds the signals remembered for a channel that is being reopened.
+const maxHeld = 16
+
+// errChannel marks a failure of the channel, as opposed to one of the client or
+// of the request.
+var errChannel = errors.New("the channel broke")
+
+// relay carries one exec between a client and its runner. It survives the
+// channel: what is needed to attach again is kept here, bounded by the windows.
+type relay struct {
+	lease  *lease
+	id     string
+	client Stream
+	// onFirst is called once, before the first byte of output goes to the client.
+	onFirst func()
+
+	mu        sync.Mutex // guards the rest; forward holds it over a send, which keeps frames in order
+	start     channel.Start
+	code      []byte              // until the exec has started
+	began     time.Time           // when it did
+	stream    *channel.ExecStream // nil while there is none
+	sent      [3]uint64           // by FD: offset after the last byte passed to the client
+	stdin     []byte              // input the runner has not acknowledged
+	stdinAt   uint64              // offset of its first byte
+	credit    uint64              // how far the client may send input
+	stdinTo   *uint64             // the input's length, once known
+	held      []wire.Frame        // signals and cancels sent so far
+	backstop  *time.Timer         // ends a sandbox whose runner does not keep the deadline
+	confirmed chan struct{}       // closed when the client has the ending
+	hasDone   bool                // confirmed is closed
+}
+
+func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
+	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, confirmed: make(chan struct{})}
+	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
+	return r
+}
+
+// run carries the exec to its ending, delivers that, and waits for the client to
+// confirm it, at most Linger. An error without an ending is one of starting, one
+// of the client's frames, or the cause of ctx's end: then the exec, if it
+// started, goes on without this client. Confirmed says that nobody needs the
+// exec any more.
+func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer r.close()
+	go func() {
+		if err := r.fromClient(ctx); err != nil {
+			cancel(err)
+		}
+	}()
+	n, err = r.loop(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := r.client.Send(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
+		return n, false, err
+	}
+	linger := time.NewTimer(r.lease.pool.cfg.Linger)
+	defer linger.Stop()
+	select {
+	case <-r.confirmed:
+		return n, true, nil
+	case <-linger.C:
+		return n, false, nil
+	case <-ctx.Done():
+		return n, false, context.Cause(ctx)
+	}
+}
+
+// close lets go of the runner's stream, telling it first if the client has the
+// ending, so that it forgets the exec.
+func (r *relay) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.backstop != nil {
+		r.backstop.Stop()
+	}
+	if r.stream == nil {
+		return
+	}
+	if r.hasDone {
+		_ = r.stream.Send(wire.Frame{Kind: wire.KindDone}) // else it is forgotten with the sandbox
+	}
+	r.stream.Close()
+	r.stream = nil
+}
+
+// loop attaches until there is an ending.
+func (r *relay) loop(ctx context.Context) (*wire.Ending, error) {
+	for {
+		ch, err := r.lease.channel(ctx)
+		if errors.Is(err, errLeaseDead) {
+			return r.lost(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		n, err := r.over(ctx, ch)
+		switch {
+		case err == nil:
+			return n, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		}
+		if e := wire.AsError(err); e != nil {
+			return r.refused(e)
+		}
+		if !errors.Is(err, errChannel) {
+			return nil, err
+		}
+		// A sandbox that died is reported by the provider; until then its channel
+		// is dialled again.
+		ch.Close()
+	}
+}
+
+// over carries the exec over one channel, as far as that goes.
+func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, error) {
+	s, err := r.attach(ctx, ch)
+	if err != nil {
+		if wire.AsError(err) != nil {
+			return nil, err
+		}
+		return nil, errors.Join(errChannel, err)
+	}
+	for {
+		f, err := s.Recv()
+		if err != nil {
+			return nil, errors.Join(errChannel, err)
+		}
+		n, err := r.fromRunner(f)
+		if n != nil || err != nil {
+			return n, err
+		}
+	}
+}
+
+// attach opens the exec's stream from where the last one broke. Input and orders
+// that the broken one may not have delivered go again; the runner skips the
+// bytes it has.
+func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecStream, error) {
+	r.mu.Lock()
+	st, code := r.start, r.code
+	st.Stdout.Acked, st.Stderr.Acked = r.sent[wire.Stdout], r.sent[wire.Stderr]
+	if old := r.stream; old != nil {
+		r.stream = nil
+		old.Close()
+	}
+	r.mu.Unlock()
+	s, err := ch.Exec(ctx, r.id, st, code)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stream = s
+	for at := 0; at < len(r.stdin); at += wire.MaxData {
+		b := r.stdin[at:min(at+wire.MaxData, len(r.stdin))]
+		r.forward(wire.Frame{Kind: wire.KindStdin, Offset: r.stdinAt + uint64(at), Payload: b})
+	}
+	if r.stdinTo != nil {
+		r.forward(wire.Frame{Kind: wire.KindStdinEnd, Offset: *r.stdinTo})
+	}
+	for _, f := range r.held {
+		r.forward(f)
+	}
+	r.held = nil
+	return s, nil
+}
+
+// refused reads the runner's refusal of a start or an attach.
+func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
+	r.mu.Lock()
+	started := !r.began.IsZero()
+	r.mu.Unlock()
+	if started && e.Code == wire.CodeNotFound {
+		// The runner that was bound does not forget: somebody tampered with it.
+		_ = r.hostile("no longer knows the exec")
+		return r.lost(), nil
+	}
+	return nil, e
+}
+
+// lost makes the ending of an exec whose lease is dead.
+func (r *relay) lost() *wire.Ending {
+	f := r.lease.fate
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &wire.Ending{
+		Reason: f.Reason, Cause: f.Cause, Message: f.Message,
+		StdoutBytes: r.sent[wire.Stdout], StderrBytes: r.sent[wire.Stderr],
+	}
+}
+
+// hostile ends a lease whose runner breaks the protocol: it is not ours any more.
+func (r *relay) hostile(what string) error {
+	r.lease.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseRunnerKilled, Message: "the sandbox's runner " + what})
+	return errChannel
+}
+
+// forward passes a client's frame to the runner. A failure is the channel's: the
+// stream's reader finds it. mu is held.
+func (r *relay) forward(f wire.Frame) {
+	if r.stream != nil {
+		_ = r.stream.Send(f)
+	}
+}

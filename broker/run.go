@@ -1,0 +1,311 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// bindAttempts bounds how many sandboxes are tried for one lease: one that
+// another broker bound first, or that died in stock, is no reason to fail.
+const bindAttempts = 3
+
+// Caller is who asks, and under what name the logs know it.
+type Caller struct {
+	Tenant    string
+	RequestID string
+}
+
+// Do serves one request. Output, and the ending of an exec, go to the stream;
+// for the operations that only answer, so does the response. An error is a
+// *wire.Error to tell the client, or ErrDetached: nobody is left to tell.
+//
+// Cancelling ctx with cause ErrDetached leaves what was started running; a
+// cancelled ctx ends the wait for a sandbox. A program is cancelled by a
+// KindCancel frame.
+func (b *Broker) Do(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
+	if !b.enter() {
+		return wire.Errorf(wire.CodeUnavailable, "the broker is shutting down; connect again")
+	}
+	defer b.requests.Done()
+	ctx, span := tracer.Start(ctx, "broker."+string(req.Op), trace.WithAttributes(
+		attribute.String("sandbox.tenant", c.Tenant), attribute.String("sandbox.pool", req.Pool), attribute.String("request.id", c.RequestID)))
+	defer span.End()
+	err := b.dispatch(ctx, c, req, code, s)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		if e := wire.AsError(err); e != nil {
+			b.metrics.errors.WithLabelValues(string(req.Op), string(e.Code)).Inc()
+		}
+	}
+	return err
+}
+
+func (b *Broker) dispatch(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
+	switch req.Op {
+	case wire.OpRun:
+		return b.run(ctx, c, req, code, s)
+	case wire.OpAcquire:
+		return b.acquire(ctx, c, req, s)
+	case wire.OpExec:
+		return b.exec(ctx, c, req, code, s)
+	case wire.OpAttach:
+		return b.attach(ctx, c, req, s)
+	case wire.OpRelease:
+		return b.release(c, req, s)
+	}
+	return wire.Invalid("op", 0, "there is no operation %q", req.Op)
+}
+
+// run takes a sandbox, runs one program in it and destroys it.
+func (b *Broker) run(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
+	began := time.Now()
+	p, st, err := b.prepare(c, req, code)
+	if err != nil {
+		return err
+	}
+	cfg := p.cfg
+	// The run's hard end: what it may take in all, and room to say so.
+	ttl := st.Timeout + deadlineSlack + cfg.DetachGrace + cfg.Linger + time.Minute
+	execID := randomID()
+	l, err := b.lease(ctx, p, c.Tenant, KindRun, execID, ttl, s.Canceled())
+	if err != nil {
+		return err
+	}
+	l.attach()
+	res := b.describe(l, execID, c)
+	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, res)); err != nil {
+		l.end(fateReleased) // nothing has run, and nobody knows the handle
+		return err
+	}
+	return b.carry(ctx, c, l, execID, st, code, s, began)
+}
+
+// carry relays one exec and decides what its end means for the lease.
+func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, st channel.Start, code []byte, s Stream, began time.Time) error {
+	cfg := l.pool.cfg
+	log := b.log.With("request", c.RequestID, "tenant", c.Tenant, "pool", cfg.Name, "lease", l.sb.ID().Name, "exec", execID)
+	if !st.AttachOnly {
+		log.Info("exec", "language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", sum(code), "code_bytes", len(code))
+	}
+	ctx, span := tracer.Start(ctx, "exec", trace.WithAttributes(attribute.String("code.sha256", sum(code)), attribute.String("sandbox.lease", l.sb.ID().Name)))
+	defer span.End()
+	st.Lease = l.sb.ID().Name
+	started := time.Now()
+	n, confirmed, err := newRelay(l, execID, st, code, s, func() {
+		b.metrics.firstByte.WithLabelValues(cfg.Name).Observe(time.Since(began).Seconds())
+	}).run(ctx)
+	if n != nil {
+		span.SetAttributes(attribute.String("exec.reason", string(n.Reason)), attribute.Int("exec.exit_code", n.ExitCode))
+		b.metrics.ended(cfg.Name, n, time.Since(started))
+		log.Info("exec ended", "reason", n.Reason, "exit_code", n.ExitCode, "cause", n.Cause, "signal", n.Signal,
+			"stdout_bytes", n.StdoutBytes, "stderr_bytes", n.StderrBytes, "complete", n.Complete, "wall_ms", time.Since(started).Milliseconds())
+	}
+	if l.kind != KindRun {
+		return err
+	}
+	switch {
+	case n != nil && err != nil && !confirmed:
+		l.detach() // the ending may not have arrived: the client may come back for it
+	case n == nil && isClientGone(err):
+		b.metrics.detached.WithLabelValues(cfg.Name).Inc()
+		log.Info("client detached", "grace", cfg.DetachGrace.String())
+		l.detach()
+	default:
+		l.end(fateReleased)
+	}
+	return err
+}
+
+// acquire takes a lease that lives until it is released or expires.
+func (b *Broker) acquire(ctx context.Context, c Caller, req wire.Request, s Stream) error {
+	p, err := b.pool(req.Pool, c.Tenant)
+	if err != nil {
+		return err
+	}
+	ttl, err := p.cfg.checkTTL(req.TTLMS)
+	if err != nil {
+		return err
+	}
+	l, err := b.lease(ctx, p, c.Tenant, KindLease, "", ttl, s.Canceled())
+	if err != nil {
+		return err
+	}
+	b.log.Info("lease acquired", "request", c.RequestID, "tenant", c.Tenant, "pool", p.cfg.Name, "lease", l.sb.ID().Name, "ttl", ttl.String())
+	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, b.describe(l, "", c))); err != nil {
+		l.end(fateReleased) // nobody knows the handle
+		return err
+	}
+	return nil
+}
+
+// exec runs a program in a lease. An ID that exists attaches.
+func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
+	l, _, err := b.find(req.Lease, c.Tenant)
+	if err != nil {
+		return err
+	}
+	if l.kind != KindLease {
+		return wire.Errorf(wire.CodeConflict, "the handle names a run, which has one exec; acquire a lease for several")
+	}
+	req.Pool = l.pool.cfg.Name
+	if req.ID == "" {
+		req.ID = randomID()
+	} else if !execIDPattern.MatchString(req.ID) {
+		return wire.Invalid("id", maxExecID, "an exec's ID has 1 to %d characters of 0-9, A-Z, a-z, _ and -", maxExecID)
+	}
+	_, st, err := b.prepare(c, req, code)
+	if err != nil {
+		return err
+	}
+	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, b.describe(l, req.ID, c))); err != nil {
+		return err
+	}
+	return b.carry(ctx, c, l, req.ID, st, code, s, time.Now())
+}
+
+// attach takes up the streams of an exec.
+func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Stream) error {
+	l, h, err := b.find(req.Exec, c.Tenant)
+	if err != nil {
+		return err
+	}
+	if h.exec == "" {
+		return wire.Invalid("exec", 0, "the handle names a lease, not an exec")
+	}
+	st := channel.Start{AttachOnly: true}
+	if st.Stdout, st.Stderr, err = checkWindows(&req); err != nil {
+		return err
+	}
+	if l.kind == KindRun {
+		l.attach()
+	}
+	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, b.describe(l, h.exec, c))); err != nil {
+		if l.kind == KindRun {
+			l.detach()
+		}
+		return err
+	}
+	return b.carry(ctx, c, l, h.exec, st, nil, s, time.Now())
+}
+
+// release ends a lease, or a run.
+func (b *Broker) release(c Caller, req wire.Request, s Stream) error {
+	l, _, err := b.find(req.Lease, c.Tenant)
+	if err != nil {
+		return err
+	}
+	b.log.Info("lease released", "request", c.RequestID, "tenant", c.Tenant, "lease", l.sb.ID().Name)
+	l.end(fateReleased)
+	return s.Send(wire.JSONFrame(wire.KindResponse, 0, wire.Response{RequestID: c.RequestID}))
+}
+
+// prepare validates a run or an exec before anything is taken for it.
+func (b *Broker) prepare(c Caller, req wire.Request, code []byte) (*pool, channel.Start, error) {
+	var st channel.Start
+	p, err := b.pool(req.Pool, c.Tenant)
+	if err != nil {
+		return nil, st, err
+	}
+	if st.Timeout, err = p.cfg.checkProgram(req.Program, code); err != nil {
+		return nil, st, err
+	}
+	st.Program = req.Program
+	st.Stdout, st.Stderr, err = checkWindows(&req)
+	return p, st, err
+}
+
+// lease waits for a sandbox and binds it. The wait ends with ctx, or when
+// canceled is closed.
+func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKind, execID string, ttl time.Duration, canceled <-chan struct{}) (*lease, error) {
+	ctx, span := tracer.Start(ctx, "acquire")
+	defer span.End()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-canceled:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var err error
+	for range bindAttempts {
+		var m *member
+		if m, err = p.acquire(ctx); err != nil {
+			if ctx.Err() != nil && !isClientGone(err) {
+				err = &wire.Error{Code: wire.CodeUnavailable, Reason: "canceled", Message: "the request was canceled while it waited for a sandbox"}
+			}
+			return nil, notWire(err, "taking a sandbox")
+		}
+		if err = bind(p.life, m, tenant); err != nil {
+			p.log.Warn("a sandbox could not be bound", "sandbox", m.sb.ID().Name, "error", err)
+			m.ch.Close()
+			p.release(m.sb)
+			continue
+		}
+		l := newLease(p, m.sb, m.ch, tenant, kind, m.ch.Boot(), time.Now().Add(ttl))
+		l.exec = execID
+		b.register(l)
+		p.jobs.Go(l.record)
+		return l, nil
+	}
+	return nil, notWire(err, "binding a sandbox")
+}
+
+// bind gives a member's sandbox to the lease named like its claim.
+func bind(ctx context.Context, m *member, tenant string) error {
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	return m.ch.Bind(ctx, channel.Bind{Lease: m.sb.ID().Name, Tenant: tenant})
+}
+
+// notWire makes an error of the platform one that can be told, without its
+// details: those are for the log.
+func notWire(err error, doing string) error {
+	if wire.AsError(err) != nil || isClientGone(err) {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &wire.Error{Code: wire.CodeNotReady, Reason: "timeout", Message: doing + " took longer than the pool allows"}
+	}
+	return wire.Errorf(wire.CodeUnavailable, "%s failed; the broker's log has the reason", doing)
+}
+
+func (b *Broker) describe(l *lease, execID string, c Caller) wire.Response {
+	name := l.sb.ID().Name
+	r := wire.Response{
+		Lease:     b.secret.seal(handle{claim: name, tenant: l.tenant}),
+		ExpiresMS: l.until.UnixMilli(), Isolation: l.sb.Info().Isolation, RequestID: c.RequestID,
+	}
+	if execID != "" {
+		r.Exec = b.secret.seal(handle{claim: name, tenant: l.tenant, exec: execID})
+	}
+	if l.kind == KindRun {
+		r.DetachGraceMS = l.pool.cfg.DetachGrace.Milliseconds()
+	}
+	return r
+}
+
+// randomID names an exec.
+func randomID() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	return hex.EncodeToString(b[:])
+}
+
+// sum is all that logs and traces ever say of code.
+func sum(code []byte) string {
+	h := sha256.Sum256(code)
+	return hex.EncodeToString(h[:])
+}

@@ -1,0 +1,347 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/sandbox-broker/sandbox-broker/broker"
+	"github.com/sandbox-broker/sandbox-broker/internal/auth"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+const (
+	// writeTimeout bounds one write to a client; one that takes longer is gone.
+	writeTimeout = 10 * time.Second
+	// closeTimeout bounds the sending of a close frame.
+	closeTimeout = 2 * time.Second
+	// frameQueue bounds a stream's frames that its handler has not read yet.
+	frameQueue = 16
+	// dispatchTimeout bounds how long a full queue may hold up the connection.
+	dispatchTimeout = 10 * time.Second
+	// maxCloseReason is what fits into a close frame beside its code (RFC 6455, 5.5).
+	maxCloseReason = 123
+	// missedHeartbeats is how many may fail before a peer is taken for gone.
+	missedHeartbeats = 3
+)
+
+// session is one client's connection. One goroutine reads; writers share a lock.
+type session struct {
+	srv    *Server
+	caller auth.Identity
+	log    *slog.Logger
+	life   context.Context
+	detach context.CancelCauseFunc // ends life with ErrDetached
+	jobs   sync.WaitGroup          // streams
+
+	write sync.Mutex // guards writing to conn
+	conn  *websocket.Conn
+
+	mu      sync.Mutex // guards the rest
+	streams map[uint32]*stream
+	last    uint32 // highest stream number opened
+	leaving string // reason to go away, before conn exists
+}
+
+func newSession(s *Server, id auth.Identity) *session {
+	sess := &session{srv: s, caller: id, log: s.opts.Log.With("tenant", id.Tenant, "subject", id.Subject), streams: map[uint32]*stream{}}
+	sess.life, sess.detach = context.WithCancelCause(context.Background())
+	return sess
+}
+
+// serve runs the connection until it ends, and then until its streams have let
+// go; what they started goes on without them.
+func (s *session) serve(conn *websocket.Conn) {
+	s.setConn(conn)
+	defer func() { _ = conn.Close() }()
+	defer s.jobs.Wait()
+	defer s.detach(broker.ErrDetached)
+	stop := make(chan struct{})
+	defer close(stop)
+	go s.heartbeat(stop)
+	if err := s.send(hello(s.srv.opts.Heartbeat)); err != nil {
+		return
+	}
+	err := s.read()
+	if e := wire.AsError(err); e != nil {
+		s.refuse(e)
+		return
+	}
+	s.log.Debug("connection ended", "error", err)
+}
+
+func (s *session) setConn(conn *websocket.Conn) {
+	conn.SetReadLimit(wire.HeaderSize + wire.MaxControl + wire.MaxCode)
+	alive := func(string) error {
+		return conn.SetReadDeadline(time.Now().Add(missedHeartbeats * s.srv.opts.Heartbeat))
+	}
+	_ = alive("")
+	conn.SetPongHandler(alive)
+	answer := conn.PingHandler()
+	conn.SetPingHandler(func(data string) error {
+		_ = alive("")
+		return answer(data)
+	})
+	s.write.Lock()
+	s.conn = conn
+	s.write.Unlock()
+	s.mu.Lock()
+	leaving := s.leaving
+	s.mu.Unlock()
+	if leaving != "" {
+		s.goAway(leaving)
+	}
+}
+
+// heartbeat pings, so that neither end nor a proxy takes a quiet connection for
+// dead.
+func (s *session) heartbeat(stop <-chan struct{}) {
+	t := time.NewTicker(s.srv.opts.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)); err != nil {
+				return // the reader finds it
+			}
+		case <-stop:
+			return
+		}
+	}
+}
+
+// read handles messages until the connection ends or one breaks the protocol,
+// which is a *wire.Error.
+func (s *session) read() error {
+	for {
+		kind, b, err := s.conn.ReadMessage()
+		if errors.Is(err, websocket.ErrReadLimit) {
+			return wire.Invalid("frame", wire.MaxControl+wire.MaxCode, "a message exceeds the limit of %d bytes", wire.HeaderSize+wire.MaxControl+wire.MaxCode)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.conn.SetReadDeadline(time.Now().Add(missedHeartbeats * s.srv.opts.Heartbeat)); err != nil {
+			return err
+		}
+		if kind != websocket.BinaryMessage {
+			return wire.Invalid("frame", 0, "a text message came; frames are binary messages")
+		}
+		f, err := wire.ParseFrame(b)
+		if err != nil {
+			return err
+		}
+		if err := s.dispatch(f); err != nil {
+			return err
+		}
+	}
+}
+
+// dispatch gives a frame to its stream. Frames for a stream that has ended are
+// late and skipped.
+func (s *session) dispatch(f wire.Frame) error {
+	if !f.Kind.Known() {
+		if f.Flags&wire.FlagOptional != 0 {
+			return nil
+		}
+		return wire.Invalid("frame.kind", 0, "version 1 has no frame of %s", f.Kind)
+	}
+	if f.Kind == wire.KindRequest {
+		return s.open(f)
+	}
+	s.mu.Lock()
+	st, last := s.streams[f.Stream], s.last
+	s.mu.Unlock()
+	if st == nil {
+		if f.Stream == 0 || f.Stream > last {
+			return wire.Invalid("frame.stream", int64(last), "a %s frame names stream %d, which no request opened; frames are out of order", f.Kind, f.Stream)
+		}
+		return nil
+	}
+	return st.deliver(f)
+}
+
+// open starts a stream.
+func (s *session) open(f wire.Frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.Stream == 0 || f.Stream <= s.last {
+		return &wire.Error{Code: wire.CodeConflict, Field: "frame.stream", Limit: int64(s.last), Message: "a request must open a new stream with a number above all earlier ones; this one was used or passed already"}
+	}
+	s.last = f.Stream
+	st := newStream(s, f.Stream)
+	if len(s.streams) >= maxStreams {
+		s.jobs.Go(func() {
+			st.fail(&wire.Error{Code: wire.CodeExhausted, Field: "stream", Limit: maxStreams, Message: "the connection has as many open streams as it may"})
+		})
+		return nil
+	}
+	s.streams[f.Stream] = st
+	s.jobs.Go(func() {
+		defer s.close(st)
+		st.serve(f)
+	})
+	return nil
+}
+
+func (s *session) close(st *stream) {
+	close(st.ended)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st.id)
+}
+
+// send writes one frame. An error means that the client is gone.
+func (s *session) send(f wire.Frame) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	w, err := s.conn.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	var head [wire.HeaderSize]byte
+	payload := f.Payload
+	f.Payload = nil
+	if _, err := w.Write(f.Append(head[:0])); err != nil {
+		return err
+	}
+	if _, err := w.Write(payload); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// refuse ends a connection that broke the protocol: the error in full, then a
+// close frame with what fits.
+func (s *session) refuse(e *wire.Error) {
+	s.log.Info("connection refused", "code", e.Code, "field", e.Field, "message", e.Message)
+	_ = s.send(wire.JSONFrame(wire.KindError, 0, e)) // it may be gone already
+	s.closeWith(4000+e.Code.Status(), e.Message)
+}
+
+func (s *session) closeWith(code int, reason string) {
+	if len(reason) > maxCloseReason {
+		reason = reason[:maxCloseReason]
+		for len(reason) > 0 && reason[len(reason)-1]&0xc0 == 0x80 {
+			reason = reason[:len(reason)-1] // never half a character: RFC 6455 wants UTF-8
+		}
+		if n := len(reason); n > 0 && reason[n-1] >= 0xc0 {
+			reason = reason[:n-1]
+		}
+	}
+	_ = s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(closeTimeout))
+}
+
+// goAway asks the client to connect again and ends the connection; what it runs
+// is detached.
+func (s *session) goAway(reason string) {
+	s.write.Lock()
+	conn := s.conn
+	s.write.Unlock()
+	s.mu.Lock()
+	s.leaving = reason
+	s.mu.Unlock()
+	if conn == nil {
+		return // setConn sees it
+	}
+	_ = s.send(wire.JSONFrame(wire.KindGoAway, 0, wire.GoAway{Reason: reason}))
+	s.closeWith(websocket.CloseServiceRestart, reason)
+	s.detach(broker.ErrDetached)
+	_ = conn.Close()
+}
+
+// stream is one request of a client. It implements broker.Stream.
+type stream struct {
+	sess     *session
+	id       uint32
+	frames   chan wire.Frame
+	canceled chan struct{}
+	ended    chan struct{}
+	once     sync.Once
+}
+
+func newStream(s *session, id uint32) *stream {
+	return &stream{sess: s, id: id, frames: make(chan wire.Frame, frameQueue), canceled: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// serve runs the request.
+func (st *stream) serve(f wire.Frame) {
+	req, code, err := wire.ParseRequest(f)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	ctx := propagation.TraceContext{}.Extract(st.sess.life, propagation.MapCarrier{"traceparent": req.Traceparent, "tracestate": req.Tracestate})
+	caller := broker.Caller{Tenant: st.sess.caller.Tenant, RequestID: requestID()}
+	err = st.sess.srv.opts.Broker.Do(ctx, caller, req, code, st)
+	if err == nil || errors.Is(err, broker.ErrDetached) || st.sess.life.Err() != nil {
+		return
+	}
+	e := wire.AsError(err)
+	if e == nil {
+		st.sess.log.Error("request failed", "request", caller.RequestID, "op", req.Op, "error", err)
+		e = wire.Errorf(wire.CodeInternal, "an unexpected failure; the broker's log has the reason")
+	}
+	answer := *e
+	answer.RequestID = caller.RequestID
+	st.sess.log.Info("request refused", "request", caller.RequestID, "op", req.Op, "code", e.Code, "field", e.Field, "message", e.Message)
+	st.fail(&answer)
+}
+
+func (st *stream) fail(err error) {
+	e := wire.AsError(err)
+	if e == nil {
+		e = wire.Errorf(wire.CodeInternal, "an unexpected failure")
+	}
+	_ = st.Send(wire.JSONFrame(wire.KindError, st.id, e)) // a client that is gone needs no answer
+}
+
+// deliver queues a frame for the handler.
+func (st *stream) deliver(f wire.Frame) error {
+	if f.Kind == wire.KindCancel {
+		st.once.Do(func() { close(st.canceled) })
+	}
+	select {
+	case st.frames <- f:
+		return nil
+	case <-st.ended:
+		return nil
+	default:
+	}
+	t := time.NewTimer(dispatchTimeout)
+	defer t.Stop()
+	select {
+	case st.frames <- f:
+		return nil
+	case <-st.ended:
+		return nil
+	case <-st.sess.life.Done():
+		return broker.ErrDetached
+	case <-t.C:
+		return &wire.Error{Code: wire.CodeExhausted, Field: "frame", Limit: frameQueue, Message: "a stream has more frames waiting than it may"}
+	}
+}
+
+// Send implements broker.Stream: a failure is the client's going away.
+func (st *stream) Send(f wire.Frame) error {
+	f.Stream = st.id
+	if err := st.sess.send(f); err != nil {
+		st.sess.detach(broker.ErrDetached)
+		return errors.Join(broker.ErrDetached, err)
+	}
+	return nil
+}
+
+// Frames implements broker.Stream.
+func (st *stream) Frames() <-chan wire.Frame { return st.frames }
+
+// Canceled implements broker.Stream.
+func (st *stream) Canceled() <-chan struct{} { return st.canceled }

@@ -1,0 +1,100 @@
+package broker
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Bounds on a request.
+const (
+	maxArgs   = 1024 // arguments of a program
+	maxEnv    = 256  // environment variables
+	maxExecID = 64   // characters of an exec's ID
+)
+
+var (
+	execIDPattern = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
+	envPattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// checkProgram validates what a caller wants to run, before anything is taken
+// for it, and returns its timeout.
+func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, error) {
+	if p == nil {
+		return 0, wire.Invalid("program", 0, "the request names no program")
+	}
+	switch {
+	case p.Language == "" && len(p.Argv) == 0:
+		return 0, wire.Invalid("program.language", 0, "a program needs a language with code, or an argv")
+	case p.Language == "" && len(code) > 0:
+		return 0, wire.Invalid("program.language", 0, "code came without a language; the pool %q has %s", c.Name, strings.Join(c.Languages, ", "))
+	case p.Language != "" && !slices.Contains(c.Languages, p.Language):
+		return 0, wire.Invalid("program.language", 0, "the pool %q has no language %q; it has %s", c.Name, p.Language, strings.Join(c.Languages, ", "))
+	case p.Language != "" && len(code) == 0:
+		return 0, wire.Invalid("code", 1, "the code is empty")
+	case len(code) > c.CodeLimit:
+		return 0, wire.Invalid("code", int64(c.CodeLimit), "code of %d bytes exceeds the pool's limit of %d", len(code), c.CodeLimit)
+	case len(p.Argv) > maxArgs:
+		return 0, wire.Invalid("program.argv", maxArgs, "%d arguments exceed the limit of %d", len(p.Argv), maxArgs)
+	case len(p.Env) > maxEnv:
+		return 0, wire.Invalid("program.env", maxEnv, "%d variables exceed the limit of %d", len(p.Env), maxEnv)
+	case strings.ContainsRune(p.Dir, 0):
+		return 0, wire.Invalid("program.dir", 0, "a directory's name holds a zero byte")
+	}
+	for _, a := range p.Argv {
+		if strings.ContainsRune(a, 0) {
+			return 0, wire.Invalid("program.argv", 0, "an argument holds a zero byte")
+		}
+	}
+	for k, v := range p.Env {
+		if !envPattern.MatchString(k) || strings.ContainsRune(v, 0) {
+			return 0, wire.Invalid("program.env", 0, "%q cannot be an environment variable: a name has letters, digits and _, a value no zero byte", k)
+		}
+	}
+	return c.checkTimeout(p.TimeoutMS)
+}
+
+func (c PoolConfig) checkTimeout(ms int64) (time.Duration, error) {
+	if ms == 0 {
+		return c.DefaultTimeout, nil
+	}
+	// Compared as milliseconds: a huge number must not overflow into a small one.
+	if ms < MinTimeout.Milliseconds() || ms > c.MaxTimeout.Milliseconds() {
+		return 0, wire.Invalid("program.timeout_ms", c.MaxTimeout.Milliseconds(), "a timeout of %d ms lies outside the pool's %s to %s", ms, MinTimeout, c.MaxTimeout)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func (c PoolConfig) checkTTL(ms int64) (time.Duration, error) {
+	if ms == 0 {
+		return c.DefaultTTL, nil
+	}
+	if ms < MinTimeout.Milliseconds() || ms > c.MaxTTL.Milliseconds() {
+		return 0, wire.Invalid("ttl_ms", c.MaxTTL.Milliseconds(), "a lease of %d ms lies outside the pool's %s to %s", ms, MinTimeout, c.MaxTTL)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// checkWindows validates the first credit of a request's output.
+func checkWindows(r *wire.Request) (stdout, stderr wire.Credit, err error) {
+	one := func(field string, c *wire.Credit) wire.Credit {
+		if c == nil {
+			return wire.Credit{Limit: wire.DefaultWindow}
+		}
+		switch {
+		case c.Limit < c.Acked:
+			err = wire.Invalid(field+".limit", 0, "the limit %d lies before the acknowledged offset %d", c.Limit, c.Acked)
+		case c.Limit-c.Acked > wire.MaxWindow:
+			err = wire.Invalid(field+".limit", wire.MaxWindow, "a window of %d bytes exceeds the limit of %d", c.Limit-c.Acked, wire.MaxWindow)
+		case c.Acked > 0 && r.Op != wire.OpAttach:
+			err = wire.Invalid(field+".acked", 0, "a new exec's output starts at 0, not at %d", c.Acked)
+		}
+		return *c
+	}
+	stdout, stderr = one("stdout", r.Stdout), one("stderr", r.Stderr)
+	return stdout, stderr, err
+}

@@ -1,0 +1,238 @@
+package channel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Bounds on what a runner, which may be hostile, can make the broker hold or
+// wait for.
+const (
+	// streamWindow is the unread data one exec can make the broker hold, in bytes.
+	streamWindow = 1 << 20
+	// connWindow is the same for a whole sandbox.
+	connWindow = 4<<20 - 1
+	// maxReadFrame makes large frames possible: fewer system calls in gVisor.
+	maxReadFrame = 256 << 10
+	// maxResponseHeader bounds a response's header list, in bytes.
+	maxResponseHeader = 8 << 10
+	// maxAnswer bounds the body of a simple answer, in bytes.
+	maxAnswer = 64 << 10
+	// pingAfter and pingTimeout find a channel that died silently.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
+)
+
+// baseURL is a placeholder host: the connection is given.
+const baseURL = "http://runner"
+
+// Client is the broker's end of a channel. It is safe for concurrent use.
+type Client struct {
+	boot string
+	conn net.Conn
+	h2   *http.ClientConn
+
+	once sync.Once
+	done chan struct{}
+}
+
+// Open performs the handshake on conn and takes it over: conn is closed when
+// Open fails and when the Client is closed. Cancelling ctx aborts Open only.
+//
+// With expectBoot empty, any runner is accepted that is fresh or holds the key;
+// otherwise a *[BootChangedError] says that another one answered.
+func Open(ctx context.Context, conn net.Conn, key []byte, expectBoot string) (*Client, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	c, err := open(ctx, conn, key, expectBoot)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("channel: opening: %w", errors.Join(ctx.Err(), err))
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+func open(ctx context.Context, conn net.Conn, key []byte, expectBoot string) (*Client, error) {
+	boot, err := greet(conn, key, expectBoot)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{boot: boot, done: make(chan struct{})}
+	c.conn = &watchedConn{Conn: conn, closed: c.markDone}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	t := &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return c.conn, nil },
+		Protocols:              &protocols,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		DisableCompression:     true,
+		HTTP2: &http.HTTP2Config{
+			MaxReadFrameSize:              maxReadFrame,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connWindow,
+			MaxDecoderHeaderTableSize:     4 << 10,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+		},
+	}
+	c.h2, err = t.NewClientConn(ctx, "http", "runner:80")
+	if err != nil {
+		return nil, fmt.Errorf("channel: starting HTTP/2: %w", err)
+	}
+	return c, nil
+}
+
+// Boot is the runner's boot ID.
+func (c *Client) Boot() string { return c.boot }
+
+// Done is closed when the channel is no longer usable.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the channel; execs in the sandbox go on.
+func (c *Client) Close() {
+	_ = c.h2.Close()
+	_ = c.conn.Close()
+	c.markDone()
+}
+
+func (c *Client) markDone() { c.once.Do(func() { close(c.done) }) }
+
+// Bind gives the sandbox to a lease; see [Bind]. A sandbox that belongs to
+// another lease answers wire.ErrConflict.
+func (c *Client) Bind(ctx context.Context, b Bind) error {
+	return c.call(ctx, PathBind, b, nil)
+}
+
+// Status asks the runner how it is.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.call(ctx, PathStatus, nil, &s)
+}
+
+func (c *Client) call(ctx context.Context, route string, in, out any) error {
+	method, path, _ := strings.Cut(route, " ")
+	var body io.Reader
+	if in != nil {
+		body = bytes.NewReader(wire.Marshal(in))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, baseURL+path, body)
+	if err != nil {
+		return fmt.Errorf("channel: %s: %w", path, err)
+	}
+	res, err := c.h2.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("channel: %s: %w", path, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("channel: %s: reading the answer: %w", path, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return answerError(path, res.StatusCode, b)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("channel: %s: the answer is not the JSON it must be: %w", path, err)
+	}
+	return nil
+}
+
+func answerError(path string, status int, body []byte) error {
+	var e wire.Error
+	if err := json.Unmarshal(body, &e); err != nil || e.Code == "" {
+		return fmt.Errorf("channel: %s: the runner answered status %d", path, status)
+	}
+	return &e
+}
+
+// ExecStream is the broker's end of one exec's full-duplex request. Send is safe
+// for concurrent use; Recv belongs to one goroutine.
+type ExecStream struct {
+	in     *FrameWriter
+	pipe   *io.PipeWriter
+	out    *FrameReader
+	body   io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Exec starts the exec, or attaches to it. It returns once the runner has
+// answered; what came of it is in the first frames. The stream lives until
+// Close, or until ctx ends; closing it ends no exec.
+func (c *Client) Exec(ctx context.Context, id string, start Start, code []byte) (*ExecStream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	pr, pw := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL+"/v1/exec/"+id, pr)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("channel: exec %s: %w", id, err)
+	}
+	s := &ExecStream{in: NewFrameWriter(pw, nil), pipe: pw, cancel: cancel}
+	first := wire.Marshal(start)
+	frame := wire.Frame{Kind: wire.KindRequest, Offset: uint64(len(first)), Payload: append(first, code...)}
+	go func() {
+		if err := s.in.Write(frame); err != nil {
+			_ = pw.CloseWithError(err)
+		}
+	}()
+	res, err := c.h2.RoundTrip(req)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("channel: exec %s: %w", id, err)
+	}
+	s.body = res.Body
+	if res.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+		s.Close()
+		return nil, answerError("exec", res.StatusCode, b)
+	}
+	s.out = NewFrameReader(res.Body, wire.MaxControl)
+	return s, nil
+}
+
+// Send passes a frame of the client to the runner.
+func (s *ExecStream) Send(f wire.Frame) error { return s.in.Write(f) }
+
+// Recv returns the runner's next frame; its payload is valid until the next
+// call. io.EOF follows a terminal frame; any other error is a broken channel.
+func (s *ExecStream) Recv() (wire.Frame, error) { return s.out.Read() }
+
+// Close detaches from the exec.
+func (s *ExecStream) Close() {
+	_ = s.pipe.Close()
+	s.cancel()
+	if s.body != nil {
+		_ = s.body.Close()
+	}
+}
+
+// watchedConn tells when the connection under HTTP/2 has been closed, by whom
+// ever.
+type watchedConn struct {
+	net.Conn
+	closed func()
+}
+
+// Close closes the connection and tells.
+func (c *watchedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}

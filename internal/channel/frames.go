@@ -1,0 +1,85 @@
+package channel
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// lengthSize is the length before each frame, in bytes.
+const lengthSize = 4
+
+// maxFrame bounds an encoded frame: the largest request.
+const maxFrame = wire.HeaderSize + wire.MaxControl + wire.MaxCode
+
+// FrameReader reads the frames of one body. It is used by one goroutine.
+type FrameReader struct {
+	r     *bufio.Reader
+	limit int
+	buf   []byte
+}
+
+// NewFrameReader reads frames of at most limit bytes of payload from r.
+func NewFrameReader(r io.Reader, limit int) *FrameReader {
+	return &FrameReader{r: bufio.NewReaderSize(r, 16<<10), limit: limit + wire.HeaderSize}
+}
+
+// Read returns the next frame, io.EOF at the clean end of the body. The payload
+// is valid until the next call.
+func (fr *FrameReader) Read() (wire.Frame, error) {
+	var head [lengthSize]byte
+	if _, err := io.ReadFull(fr.r, head[:]); err != nil {
+		return wire.Frame{}, err
+	}
+	n := int(binary.BigEndian.Uint32(head[:]))
+	if n > fr.limit || n > maxFrame {
+		return wire.Frame{}, fmt.Errorf("channel: a frame of %d bytes exceeds the limit of %d", n, fr.limit)
+	}
+	if cap(fr.buf) < n {
+		fr.buf = make([]byte, n)
+	}
+	b := fr.buf[:n]
+	if _, err := io.ReadFull(fr.r, b); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return wire.Frame{}, err
+	}
+	return wire.ParseFrame(b)
+}
+
+// FrameWriter writes frames to one body, each in a single write: inside gVisor
+// it is system calls that cost. It is safe for concurrent use.
+type FrameWriter struct {
+	mu    sync.Mutex // guards w, buf and the order of frames
+	w     io.Writer
+	flush func() error
+	buf   []byte
+}
+
+// NewFrameWriter writes to w and calls flush, if not nil, after each frame.
+func NewFrameWriter(w io.Writer, flush func() error) *FrameWriter {
+	return &FrameWriter{w: w, flush: flush}
+}
+
+// Write sends one frame.
+func (fw *FrameWriter) Write(f wire.Frame) error {
+	fw.mu.Lock()
+	defer fw.mu.Unlock()
+	fw.buf = binary.BigEndian.AppendUint32(fw.buf[:0], uint32(wire.HeaderSize+len(f.Payload)))
+	fw.buf = f.Append(fw.buf)
+	if _, err := fw.w.Write(fw.buf); err != nil {
+		return err
+	}
+	if cap(fw.buf) > 2*wire.MaxData {
+		fw.buf = nil // a large request came by; do not keep its memory
+	}
+	if fw.flush == nil {
+		return nil
+	}
+	return fw.flush()
+}

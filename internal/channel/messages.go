@@ -1,0 +1,54 @@
+package channel
+
+import (
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Routes of the runner. Each answers 200 with JSON, or an error status with a
+// wire.Error as JSON.
+const (
+	// PathBind takes a Bind.
+	PathBind = "POST /v1/bind"
+	// PathExec is the full-duplex request of one exec; its body starts with a
+	// KindRequest frame holding a Start.
+	PathExec = "POST /v1/exec/{id}"
+	// PathStatus answers a Status.
+	PathStatus = "GET /v1/status"
+)
+
+// Bind gives the sandbox to a lease. The first one wins; the same again is
+// accepted, any other is refused with CodeConflict.
+type Bind struct {
+	Lease  string `json:"lease"`
+	Tenant string `json:"tenant"`
+}
+
+// Start opens an exec's stream: it starts the exec, or attaches to it if its ID
+// exists already. The code follows the JSON in the frame.
+type Start struct {
+	Lease string `json:"lease"` // must be the bound one
+	// AttachOnly refuses with CodeNotFound instead of starting.
+	AttachOnly bool          `json:"attach_only,omitempty"`
+	Program    *wire.Program `json:"program,omitempty"`
+	// Timeout is the program's time from its start.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Stdout and Stderr are the reader's position and credit.
+	Stdout wire.Credit `json:"stdout"`
+	Stderr wire.Credit `json:"stderr"`
+}
+
+// Started is the first frame (KindResponse) of an exec's answer.
+type Started struct {
+	// New is false when the exec existed and this stream attached to it.
+	New bool `json:"new"`
+}
+
+// Status describes the runner, for diagnosis.
+type Status struct {
+	Boot    string `json:"boot"`
+	Bound   bool   `json:"bound"`
+	Execs   int    `json:"execs"`
+	Version string `json:"version"`
+}

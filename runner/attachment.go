@@ -1,0 +1,255 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// attachment is one stream between an exec and its reader.
+type attachment struct {
+	exec  *execution
+	out   *channel.FrameWriter
+	ready chan struct{} // there may be something to send; room for one
+
+	mu         sync.Mutex // guards the rest
+	superseded bool
+	failure    error
+	confirmed  bool      // the reader has the ending
+	sent       [3]uint64 // by FD: next offset to send (1, 2)
+	limit      [3]uint64 // by FD: credit (1, 2)
+	stdinTaken uint64    // last acknowledged to the client
+}
+
+var errSuperseded = wire.Errorf(wire.CodeConflict, "another client attached to this exec")
+
+func newAttachment(e *execution, out *channel.FrameWriter, s channel.Start) (*attachment, error) {
+	a := &attachment{exec: e, out: out, ready: make(chan struct{}, 1)}
+	for fd, c := range map[wire.FD]wire.Credit{wire.Stdout: s.Stdout, wire.Stderr: s.Stderr} {
+		acked, end := e.output(fd).bounds()
+		if c.Acked < acked || c.Acked > end {
+			return nil, wire.Invalid(fd.String()+".acked", int64(end), "%s at offset %d is not available: %d to %d are", fd, c.Acked, acked, end)
+		}
+		a.sent[fd], a.limit[fd] = c.Acked, c.Limit
+	}
+	return a, nil
+}
+
+func (e *execution) output(fd wire.FD) *output {
+	if fd == wire.Stdout {
+		return e.out
+	}
+	return e.err
+}
+
+func (a *attachment) wake() {
+	select {
+	case a.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (a *attachment) supersede() {
+	a.mu.Lock()
+	a.superseded = true
+	a.mu.Unlock()
+	a.wake()
+}
+
+func (a *attachment) fail(err error) {
+	a.mu.Lock()
+	if a.failure == nil {
+		a.failure = err
+	}
+	a.mu.Unlock()
+	a.wake()
+}
+
+// receive handles the reader's frames until the stream ends or one is wrong.
+func (a *attachment) receive(in *channel.FrameReader) {
+	for {
+		f, err := in.Read()
+		if err != nil {
+			return // the stream ended, or will be found broken by send
+		}
+		if err := a.handle(f); err != nil {
+			a.fail(err)
+			return
+		}
+	}
+}
+
+func (a *attachment) handle(f wire.Frame) error {
+	e := a.exec
+	switch f.Kind {
+	case wire.KindStdin, wire.KindStdinEnd:
+		if e.in == nil {
+			return wire.Invalid("program.stdin", 0, "input was sent, but the exec was started without stdin")
+		}
+		if f.Kind == wire.KindStdin {
+			return e.in.accept(f.Offset, f.Payload)
+		}
+		return e.in.end(f.Offset)
+	case wire.KindWindow:
+		return a.window(f)
+	case wire.KindSignal:
+		var s wire.Signal
+		if err := wire.Unmarshal(f.Kind, f.Payload, &s); err != nil {
+			return err
+		}
+		sig := unix.SignalNum(s.Name)
+		if sig == 0 {
+			return wire.Invalid("signal.name", 0, "%q is no signal's name; use one like SIGINT", s.Name)
+		}
+		e.signal(sig)
+	case wire.KindCancel:
+		e.end(wire.ReasonCanceled)
+	case wire.KindDone:
+		a.mu.Lock()
+		a.confirmed = true
+		a.mu.Unlock()
+		a.wake()
+	default:
+		if f.Flags&wire.FlagOptional == 0 {
+			return wire.Invalid("frame.kind", 0, "a %s frame does not belong on an exec's stream", f.Kind)
+		}
+	}
+	return nil
+}
+
+func (a *attachment) window(f wire.Frame) error {
+	w, err := wire.ParseWindow(f)
+	if err != nil {
+		return err
+	}
+	if w.FD == wire.Stdin {
+		return wire.Invalid("window.fd", 0, "a client grants credit for stdout and stderr, not for stdin")
+	}
+	a.mu.Lock()
+	if w.Acked > a.sent[w.FD] {
+		sent := a.sent[w.FD]
+		a.mu.Unlock()
+		return wire.Invalid("window.acked", int64(sent), "an acknowledgement of %d bytes of %s goes beyond the %d that were sent", w.Acked, w.FD, sent)
+	}
+	a.limit[w.FD] = max(a.limit[w.FD], w.Limit) // a stale frame takes no credit back
+	a.mu.Unlock()
+	if err := a.exec.output(w.FD).ack(w.Acked); err != nil {
+		return err
+	}
+	a.wake()
+	return nil
+}
+
+// send passes output, stdin credit and finally the ending to the reader. It
+// returns nil when the reader has confirmed the ending, and an error when the
+// stream cannot go on; a *wire.Error is one the reader shall be told.
+func (a *attachment) send(ctx context.Context) error {
+	if a.exec.in != nil {
+		if err := a.sendStdinWindow(true); err != nil {
+			return err
+		}
+	}
+	ended := false
+	for {
+		progress, err := a.sendSome()
+		if err != nil {
+			return err
+		}
+		if progress {
+			continue
+		}
+		if n := a.exec.ended(); n != nil && !ended && a.drained() {
+			ended = true
+			if err := a.out.Write(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
+				return err
+			}
+		}
+		if ended && a.isConfirmed() {
+			return nil
+		}
+		select {
+		case <-a.ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// sendSome sends at most one frame of each kind that is due.
+func (a *attachment) sendSome() (progress bool, err error) {
+	a.mu.Lock()
+	err = a.failure
+	if a.superseded {
+		err = errSuperseded
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	if a.exec.in != nil {
+		if err := a.sendStdinWindow(false); err != nil {
+			return false, err
+		}
+	}
+	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
+		a.mu.Lock()
+		at, limit := a.sent[fd], a.limit[fd]
+		a.mu.Unlock()
+		b, _ := a.exec.output(fd).next(at, limit)
+		if len(b) == 0 {
+			continue
+		}
+		a.mu.Lock()
+		a.sent[fd] = at + uint64(len(b)) // before the write: its answer may be fast
+		a.mu.Unlock()
+		if err := a.out.Write(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b}); err != nil {
+			return false, err
+		}
+		progress = true
+	}
+	return progress, nil
+}
+
+// sendStdinWindow tells how far the input may go, if that has moved enough to be
+// worth a frame.
+func (a *attachment) sendStdinWindow(first bool) error {
+	w := a.exec.in.window()
+	if !first && w.Acked-a.stdinTaken < stdinWindow/4 {
+		return nil
+	}
+	a.stdinTaken = w.Acked
+	return a.out.Write(w.Frame(0))
+}
+
+// drained reports whether everything written has been sent.
+func (a *attachment) drained() bool {
+	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
+		a.mu.Lock()
+		at := a.sent[fd]
+		a.mu.Unlock()
+		if _, done := a.exec.output(fd).next(at, at+1); !done {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *attachment) isConfirmed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.confirmed
+}
+
+// asWire makes any error one that can be sent.
+func asWire(err error) *wire.Error {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return wire.Errorf(wire.CodeInternal, "%v", err)
+}

@@ -1,0 +1,220 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// termGrace is the time between SIGTERM and SIGKILL when a program is ended.
+const termGrace = time.Second
+
+// execution is one program and all it started. It ends once, see wait.
+type execution struct {
+	id       string
+	sup      *supervisor
+	pid      int
+	started  time.Time
+	script   string
+	in       *input // nil: the program reads end of file
+	out, err *output
+
+	exited atomic.Bool   // the first process has ended
+	gone   chan struct{} // closed when the exec is forgotten
+
+	mu     sync.Mutex // guards the rest
+	stop   wire.Reason
+	timer  *time.Timer // the deadline, then the grace after SIGTERM
+	ending *wire.Ending
+	reader *attachment // the one stream that gets the output
+}
+
+// start runs a command. Its ID is free: the supervisor holds it.
+func (s *supervisor) start(id string, c command, withStdin bool, timeout time.Duration) (*execution, error) {
+	e := &execution{id: id, sup: s, script: c.script, out: newOutput(), err: newOutput(), gone: make(chan struct{})}
+	files, ours, err := stdio(withStdin)
+	if err != nil {
+		return nil, err
+	}
+	e.started = time.Now()
+	pid, ended, err := s.reaper.start(c.path, c.argv, &syscall.ProcAttr{
+		Dir: c.dir, Env: c.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	for _, fd := range files {
+		_ = unix.Close(int(fd))
+	}
+	if err != nil {
+		for _, f := range ours {
+			if f != nil {
+				_ = f.Close()
+			}
+		}
+		return nil, wire.Invalid("program", 0, "the sandbox cannot start %q: %v", c.argv[0], err)
+	}
+	e.pid = pid
+	if withStdin {
+		e.in = newInput(e.wake)
+		go e.in.feed(ours[0], e.gone)
+	}
+	var outputs sync.WaitGroup
+	outputs.Go(func() { e.out.fill(ours[1], &e.exited, e.gone, e.wake) })
+	outputs.Go(func() { e.err.fill(ours[2], &e.exited, e.gone, e.wake) })
+	e.mu.Lock()
+	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
+	e.mu.Unlock()
+	go func() {
+		st := <-ended
+		e.afterExit(st, ours, &outputs)
+	}()
+	return e, nil
+}
+
+// stdio makes the program's three descriptors and our ends of them.
+func stdio(withStdin bool) (files []uintptr, ours [3]*os.File, err error) {
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, fd := range files {
+			_ = unix.Close(int(fd))
+		}
+		for _, f := range ours {
+			if f != nil {
+				_ = f.Close()
+			}
+		}
+		files = nil
+	}()
+	for i := range 3 {
+		if i == 0 && !withStdin {
+			fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return files, ours, fmt.Errorf("runner: opening %s: %w", os.DevNull, err)
+			}
+			files = append(files, uintptr(fd))
+			continue
+		}
+		var p [2]int // reading end, writing end
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return files, ours, fmt.Errorf("runner: making a pipe: %w", err)
+		}
+		mine, theirs := p[0], p[1]
+		if i == 0 {
+			mine, theirs = p[1], p[0]
+		}
+		files = append(files, uintptr(theirs))
+		// Our end alone is non-blocking: programs expect theirs to block.
+		if err := unix.SetNonblock(mine, true); err != nil {
+			_ = unix.Close(mine)
+			return files, ours, fmt.Errorf("runner: preparing a pipe: %w", err)
+		}
+		ours[i] = os.NewFile(uintptr(mine), wire.FD(i).String())
+	}
+	return files, ours, nil
+}
+
+// end asks the program to end, for the first reason given: SIGTERM to its
+// group, SIGKILL after a grace. What it started otherwise dies after it.
+func (e *execution) end(reason wire.Reason) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != "" || e.exited.Load() {
+		return
+	}
+	e.stop = reason
+	e.timer.Stop()
+	e.sup.reaper.kill(e.pid, true, unix.SIGTERM)
+	// A stopped process sees SIGTERM only when it goes on.
+	e.sup.reaper.kill(e.pid, true, unix.SIGCONT)
+	e.timer = time.AfterFunc(termGrace, func() { e.sup.reaper.kill(e.pid, true, unix.SIGKILL) })
+}
+
+// signal passes a signal to the program's group.
+func (e *execution) signal(sig unix.Signal) { e.sup.reaper.kill(e.pid, true, sig) }
+
+// afterExit ends the exec once its first process has ended: what it left behind
+// is killed, the output read to its end, the ending made.
+func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.WaitGroup) {
+	e.exited.Store(true)
+	wall := time.Since(e.started)
+	e.mu.Lock()
+	e.timer.Stop()
+	e.mu.Unlock()
+	e.sup.killTree(e.id)
+	// The fillers see exited before their next read; this is for the one they
+	// may be waiting in.
+	for _, f := range ours[1:] {
+		_ = f.SetReadDeadline(time.Now().Add(strayTimeout))
+	}
+	outputs.Wait()
+	if e.script != "" {
+		_ = os.Remove(e.script) // the program may have removed it
+	}
+	e.mu.Lock()
+	e.ending = e.makeEnding(st, wall)
+	e.mu.Unlock()
+	e.wake()
+}
+
+// makeEnding reads the wait status. mu is held.
+func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
+	_, outN := e.out.bounds()
+	_, errN := e.err.bounds()
+	n := &wire.Ending{
+		StdoutBytes: outN, StderrBytes: errN, Complete: true,
+		Usage: &wire.Usage{
+			WallMS:      wall.Milliseconds(),
+			UserMS:      time.Duration(st.usage.Utime.Nano()).Milliseconds(),
+			SystemMS:    time.Duration(st.usage.Stime.Nano()).Milliseconds(),
+			MaxRSSBytes: st.usage.Maxrss << 10, // getrusage(2) counts KiB
+		},
+	}
+	switch {
+	case e.stop != "":
+		n.Reason = e.stop
+		if st.status.Exited() {
+			n.ExitCode = st.status.ExitStatus()
+		}
+	case st.status.Signaled():
+		n.Reason, n.Signal = wire.ReasonSignaled, unix.SignalName(st.status.Signal())
+	default:
+		n.Reason, n.ExitCode = wire.ReasonExited, st.status.ExitStatus()
+	}
+	return n
+}
+
+// wake tells the reader that there may be something for it.
+func (e *execution) wake() {
+	e.mu.Lock()
+	a := e.reader
+	e.mu.Unlock()
+	if a != nil {
+		a.wake()
+	}
+}
+
+// attach makes a the reader; the one before it is told that it was superseded.
+func (e *execution) attach(a *attachment) {
+	e.mu.Lock()
+	old := e.reader
+	e.reader = a
+	e.mu.Unlock()
+	if old != nil {
+		old.supersede()
+	}
+	a.wake()
+}
+
+// ended returns the terminal event, or nil while there is none.
+func (e *execution) ended() *wire.Ending {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ending
+}

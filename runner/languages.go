@@ -1,0 +1,175 @@
+package runner
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// language is how code in it is run: as a file of its own.
+type language struct {
+	script      string   // the file's name; a number joins it when it is taken
+	interpreter []string // the first one found on PATH is used
+	flags       []string // before the file's name
+}
+
+// languages are those this runner knows by name.
+var languages = map[string]language{
+	// -u: output must be seen as it is printed, not when a buffer is full.
+	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}},
+	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}},
+	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}},
+}
+
+// maxScripts bounds the names tried for a script.
+const maxScripts = 1000
+
+// command is what to execute.
+type command struct {
+	path string // absolute
+	argv []string
+	dir  string
+	env  []string
+	// script is the file written for this exec; it is removed at its end. Empty
+	// for an argv.
+	script string
+}
+
+// resolve turns a program into a command. The code, if any, is written into the
+// working directory, so that it finds the files beside it as any script does.
+func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, error) {
+	c := command{dir: s.opts.Workspace, env: environ(s.opts.Environ, p.Env, id)}
+	if p.Dir != "" {
+		c.dir = p.Dir
+		if !filepath.IsAbs(c.dir) {
+			c.dir = filepath.Join(s.opts.Workspace, c.dir)
+		}
+	}
+	if st, err := os.Stat(c.dir); err != nil || !st.IsDir() {
+		return c, wire.Invalid("program.dir", 0, "the working directory %q does not exist in the sandbox", p.Dir)
+	}
+	if len(p.Argv) > 0 && p.Language == "" {
+		c.argv = p.Argv
+		return c, c.lookPath()
+	}
+	l, ok := languages[p.Language]
+	if !ok {
+		return c, wire.Invalid("program.language", 0, "this sandbox's runner does not know the language %q", p.Language)
+	}
+	for _, name := range l.interpreter {
+		c.argv = []string{name}
+		if err := c.lookPath(); err == nil {
+			break
+		}
+	}
+	if c.path == "" {
+		return c, wire.Invalid("program.language", 0, "the sandbox's image has no %s for the language %s", strings.Join(l.interpreter, " or "), p.Language)
+	}
+	name, err := writeScript(c.dir, l.script, code)
+	if err != nil {
+		return c, err
+	}
+	c.script = filepath.Join(c.dir, name)
+	c.argv = append(append(append(c.argv, l.flags...), name), p.Argv...)
+	return c, nil
+}
+
+// lookPath finds argv[0] as execvp(3) would, in the program's PATH and directory.
+func (c *command) lookPath() error {
+	name := c.argv[0]
+	if strings.Contains(name, "/") {
+		c.path = name
+		if !filepath.IsAbs(name) {
+			c.path = filepath.Join(c.dir, name)
+		}
+		if err := unix.Access(c.path, unix.X_OK); err != nil {
+			return wire.Invalid("program.argv", 0, "%q cannot be executed in the sandbox: %v", name, err)
+		}
+		return nil
+	}
+	for _, dir := range filepath.SplitList(lookup(c.env, "PATH")) {
+		path := filepath.Join(dir, name)
+		if st, err := os.Stat(path); err == nil && !st.IsDir() && unix.Access(path, unix.X_OK) == nil {
+			c.path = path
+			return nil
+		}
+	}
+	return wire.Invalid("program.argv", 0, "%q is not found on the sandbox's PATH: %v", name, exec.ErrNotFound)
+}
+
+// writeScript writes code to a new file in dir, never over one that is there.
+func writeScript(dir, name string, code []byte) (string, error) {
+	base, ext := strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)
+	for i := 1; i <= maxScripts; i++ {
+		if i > 1 {
+			name = fmt.Sprintf("%s-%d%s", base, i, ext)
+		}
+		path := filepath.Join(dir, name)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if os.IsExist(err) {
+			continue
+		}
+		if err != nil {
+			return "", wire.Errorf(wire.CodeUnavailable, "the code could not be written to the workspace: %v", err)
+		}
+		n, err := f.Write(code)
+		if err == nil && n < len(code) {
+			err = io.ErrShortWrite
+		}
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			_ = os.Remove(path)
+			return "", wire.Errorf(wire.CodeUnavailable, "the code could not be written to the workspace: %v", err)
+		}
+		return name, nil
+	}
+	return "", wire.Errorf(wire.CodeConflict, "the workspace holds %d files named like %s", maxScripts, name)
+}
+
+// programEnviron is the image's environment without what is there for the
+// runner (SANDBOX_…) or about the cluster (KUBERNETES_…).
+func programEnviron(env []string) []string {
+	var out []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, "SANDBOX_") && !strings.HasPrefix(v, "KUBERNETES_") {
+			out = append(out, v)
+		}
+	}
+	if lookup(out, "PATH") == "" {
+		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
+	}
+	return out
+}
+
+// environ lays the request's variables and the exec's mark over the base.
+func environ(base []string, extra map[string]string, id string) []string {
+	env := make([]string, 0, len(base)+len(extra)+1)
+	for _, v := range base {
+		name, _, _ := strings.Cut(v, "=")
+		if _, ok := extra[name]; !ok {
+			env = append(env, v)
+		}
+	}
+	for k, v := range extra {
+		env = append(env, k+"="+v)
+	}
+	return append(env, execVar+"="+id)
+}
+
+func lookup(env []string, name string) string {
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// execVar names the exec a process belongs to in its environment. Programs may
+// read it; it is how a daemon that left its session is still found.
+const execVar = "SANDBOX_EXEC_ID"
+
+const (
+	// killRounds bounds the sweeps over /proc that end a process tree.
+	killRounds = 100
+	// killPause is the pause between two sweeps, for the killed to be gone.
+	killPause = 2 * time.Millisecond
+)
+
+// process is one entry of /proc.
+type process struct {
+	pid, ppid, sid int
+	dead           bool // a zombie: nothing left to kill
+}
+
+// family says which processes are whose. It is a snapshot.
+type family struct {
+	self  int
+	procs map[int]process
+}
+
+// readFamily lists all processes of the sandbox.
+func readFamily() family {
+	f := family{self: os.Getpid(), procs: map[int]process{}}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return f
+	}
+	names, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
+		if err != nil {
+			continue // it has just ended
+		}
+		if p, ok := parseStat(pid, stat); ok {
+			f.procs[pid] = p
+		}
+	}
+	return f
+}
+
+// parseStat reads the fields of /proc/PID/stat, proc(5), that matter here. The
+// command's name may hold spaces and parentheses: fields count from its last one.
+func parseStat(pid int, stat []byte) (process, bool) {
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 {
+		return process{}, false
+	}
+	fields := bytes.Fields(stat[i+1:])
+	if len(fields) < 4 {
+		return process{}, false
+	}
+	ppid, err1 := strconv.Atoi(string(fields[1]))
+	sid, err2 := strconv.Atoi(string(fields[3]))
+	if err1 != nil || err2 != nil {
+		return process{}, false
+	}
+	state := fields[0][0]
+	return process{pid: pid, ppid: ppid, sid: sid, dead: state == 'Z' || state == 'X'}, true
+}
+
+// owner tells to which of the roots (first processes of execs, by ID) a process
+// belongs: by session, by the exec's mark in its environment, or through its
+// parents. orphan says that it is a child of the runner that nothing explains:
+// one that took pains to look like nobody's.
+func (f family) owner(pid int, roots map[int]string) (id string, orphan bool) {
+	for range len(f.procs) {
+		p, ok := f.procs[pid]
+		if !ok || pid == f.self {
+			return "", false
+		}
+		if id, ok := roots[p.sid]; ok {
+			return id, false
+		}
+		if id := markOf(pid); id != "" {
+			return id, false
+		}
+		if p.ppid == f.self {
+			return "", true
+		}
+		pid = p.ppid
+	}
+	return "", false
+}
+
+// markOf reads execVar from a process's environment.
+func markOf(pid int) string {
+	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return ""
+	}
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if id, ok := bytes.CutPrefix(v, []byte(execVar+"=")); ok {
+			return string(id)
+		}
+	}
+	return ""
+}
+
+// doomed lists the living processes that end with the exec id: its own, and the
+// orphans nobody can be shown to own.
+func (f family) doomed(id string, roots map[int]string, keep func(pid int) bool) []int {
+	var pids []int
+	for pid, p := range f.procs {
+		if pid == f.self || p.dead || p.ppid == 0 || keep(pid) {
+			continue // ppid 0: put here from outside, like connect
+		}
+		owner, orphan := f.owner(pid, roots)
+		if orphan || owner == id {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// killTree kills every process of an exec whose first process has ended, until a
+// sweep finds none. It reports whether none was left in time.
+func (s *supervisor) killTree(id string) bool {
+	for range killRounds {
+		pids := readFamily().doomed(id, s.roots(), s.spares)
+		if len(pids) == 0 {
+			return true
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
+		}
+		time.Sleep(killPause)
+	}
+	if os.Getpid() != 1 {
+		return false
+	}
+	// Something forks faster than a sweep takes. As the first process this hits
+	// all others at once: every exec of the lease, but nothing outside it.
+	_ = unix.Kill(-1, unix.SIGKILL)
+	return len(readFamily().doomed(id, s.roots(), s.spares)) == 0
+}

@@ -1,0 +1,122 @@
+package runner
+
+import (
+	"sync"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// maxExecs bounds the execs a sandbox holds at once, running or not yet
+// confirmed.
+const maxExecs = 64
+
+// supervisor holds the sandbox's one lease and its execs.
+type supervisor struct {
+	opts     Options
+	identity *channel.Identity
+	reaper   *reaper
+
+	mu    sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
+	bound *channel.Bind
+	execs map[string]*execution // by ID
+}
+
+func newSupervisor(o Options) *supervisor {
+	return &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), execs: map[string]*execution{}}
+}
+
+// bind gives the sandbox to a lease, once.
+func (s *supervisor) bind(b channel.Bind) error {
+	if b.Lease == "" {
+		return wire.Invalid("lease", 0, "a bind names no lease")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.bound == nil:
+		s.bound = &b
+		return nil
+	case *s.bound == b:
+		return nil
+	}
+	return wire.Errorf(wire.CodeConflict, "this sandbox belongs to another lease")
+}
+
+// open finds the exec id, or starts it. started says that it is new.
+func (s *supervisor) open(id string, st channel.Start, code []byte) (e *execution, started bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bound == nil || st.Lease != s.bound.Lease {
+		return nil, false, wire.Errorf(wire.CodeConflict, "this sandbox is not bound to the exec's lease")
+	}
+	if e, ok := s.execs[id]; ok {
+		return e, false, nil
+	}
+	switch {
+	case st.AttachOnly:
+		return nil, false, wire.Errorf(wire.CodeNotFound, "the sandbox knows no such exec")
+	case len(s.execs) >= maxExecs:
+		return nil, false, &wire.Error{Code: wire.CodeExhausted, Field: "exec", Limit: maxExecs, Message: "the lease holds as many execs as it may; wait for some to end"}
+	case st.Program == nil || st.Timeout <= 0:
+		return nil, false, wire.Invalid("program", 0, "a start names no program or no timeout")
+	}
+	c, err := s.resolve(id, st.Program, code)
+	if err != nil {
+		return nil, false, err
+	}
+	e, err = s.start(id, c, st.Program.Stdin, st.Timeout)
+	if err != nil {
+		return nil, false, err
+	}
+	s.execs[id] = e
+	return e, true, nil
+}
+
+// forget drops an exec whose ending has been confirmed.
+func (s *supervisor) forget(e *execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.execs[e.id] == e {
+		delete(s.execs, e.id)
+		close(e.gone)
+	}
+}
+
+// roots maps the first processes of the execs to their IDs. One that has ended
+// still names its session.
+func (s *supervisor) roots() map[int]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := make(map[int]string, len(s.execs))
+	for id, e := range s.execs {
+		m[e.pid] = id
+	}
+	return m
+}
+
+// spares reports whether pid is a process of the runner's own that outlives
+// execs: another exec's first process, which has an owner by itself.
+func (s *supervisor) spares(pid int) bool { return s.reaper.owns(pid) }
+
+func (s *supervisor) status() channel.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return channel.Status{Boot: s.identity.Boot(), Bound: s.bound != nil, Execs: len(s.execs)}
+}
+
+// close kills every exec and stops reaping.
+func (s *supervisor) close() {
+	s.mu.Lock()
+	execs := make([]*execution, 0, len(s.execs))
+	for _, e := range s.execs {
+		execs = append(execs, e)
+	}
+	s.mu.Unlock()
+	for _, e := range execs {
+		e.signal(9)
+		s.killTree(e.id)
+		s.forget(e)
+	}
+	s.reaper.close()
+}
