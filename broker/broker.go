@@ -33,8 +33,8 @@ type Options struct {
 	Log     *slog.Logger          // nil: discarded; never gets code, output or tokens
 }
 
-// minSecret is the least length of Options.Secret, in bytes.
-const minSecret = 32
+// MinSecret is the least length of Options.Secret, in bytes.
+const MinSecret = 32
 
 // Broker runs programs in leased sandboxes. Its methods are safe for concurrent
 // use.
@@ -59,8 +59,8 @@ type Broker struct {
 // New checks the options, takes up what an earlier broker of this instance left,
 // and starts to fill the stocks. Close ends it.
 func New(ctx context.Context, o Options) (*Broker, error) {
-	if len(o.Secret) < minSecret {
-		return nil, fmt.Errorf("broker: the handle key has %d bytes; at least %d are needed", len(o.Secret), minSecret)
+	if len(o.Secret) < MinSecret {
+		return nil, fmt.Errorf("broker: the handle key has %d bytes; at least %d are needed", len(o.Secret), MinSecret)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

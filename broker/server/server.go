@@ -30,8 +30,8 @@ const (
 	DefaultHeartbeat = 10 * time.Second
 	// maxSessions bounds the connections of one broker.
 	maxSessions = 8192
-	// maxStreams bounds the open streams of one connection.
-	maxStreams = 256
+	// MaxStreams bounds the open streams of one connection.
+	MaxStreams = 256
 	// handshakeTimeout bounds the WebSocket upgrade.
 	handshakeTimeout = 10 * time.Second
 )
@@ -252,5 +252,14 @@ func requestID() string {
 }
 
 func hello(heartbeat time.Duration) wire.Frame {
-	return wire.JSONFrame(wire.KindHello, 0, wire.Hello{Version: version.String(), HeartbeatMS: heartbeat.Milliseconds(), MaxStreams: maxStreams})
+	return wire.JSONFrame(wire.KindHello, 0, wire.Hello{Version: version.String(), HeartbeatMS: heartbeat.Milliseconds(), MaxStreams: MaxStreams})
+}
+
+// Patterns lists every authenticated route, "METHOD /path".
+func (s *Server) Patterns() []string {
+	var out []string
+	for _, r := range s.routes() {
+		out = append(out, r.pattern)
+	}
+	return out
 }

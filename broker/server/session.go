@@ -175,9 +175,9 @@ func (s *session) open(f wire.Frame) error {
 	}
 	s.last = f.Stream
 	st := newStream(s, f.Stream)
-	if len(s.streams) >= maxStreams {
+	if len(s.streams) >= MaxStreams {
 		s.jobs.Go(func() {
-			st.fail(&wire.Error{Code: wire.CodeExhausted, Field: "stream", Limit: maxStreams, Message: "the connection has as many open streams as it may"})
+			st.fail(&wire.Error{Code: wire.CodeExhausted, Field: "stream", Limit: MaxStreams, Message: "the connection has as many open streams as it may"})
 		})
 		return nil
 	}

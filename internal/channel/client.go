@@ -172,6 +172,7 @@ type ExecStream struct {
 	out    *FrameReader
 	body   io.ReadCloser
 	cancel context.CancelFunc
+	unhook func() bool // ctx no longer closes the stream
 }
 
 // Exec starts the exec, or attaches to it. It returns once the runner has
@@ -205,6 +206,12 @@ func (c *Client) Exec(ctx context.Context, id string, start Start, code []byte) 
 		return nil, answerError("exec", res.StatusCode, b)
 	}
 	s.out = NewFrameReader(res.Body, wire.MaxControl)
+	// While a request's body goes on, HTTP/2 does not look at its context any
+	// more: closing both bodies is what ends it.
+	s.unhook = context.AfterFunc(ctx, func() {
+		_ = pw.CloseWithError(context.Cause(ctx))
+		_ = res.Body.Close()
+	})
 	return s, nil
 }
 
@@ -217,6 +224,9 @@ func (s *ExecStream) Recv() (wire.Frame, error) { return s.out.Read() }
 
 // Close detaches from the exec.
 func (s *ExecStream) Close() {
+	if s.unhook != nil {
+		s.unhook()
+	}
 	_ = s.pipe.Close()
 	s.cancel()
 	if s.body != nil {

@@ -27,11 +27,7 @@ type goldenFrame struct {
 // goldenFrames are the frames of one run that prints "2\n" with its input given,
 // and one frame of each other kind. docs/protocol.md shows the first of them.
 func goldenFrames() []goldenFrame {
-	run := wire.Request{
-		Op: wire.OpRun, Pool: "python-gvisor",
-		Program: &wire.Program{Language: "python", Stdin: true},
-	}
-	return append(exchange(run),
+	return append(exchange(exampleRun),
 		goldenFrame{"client", "cancel", wire.Frame{Kind: wire.KindCancel, Stream: 1}},
 		goldenFrame{"client", "signal", wire.JSONFrame(wire.KindSignal, 1, wire.Signal{Name: "SIGTERM"})},
 		goldenFrame{"server", "stderr from 4096", wire.Frame{Kind: wire.KindStderr, Stream: 1, Offset: 4096, Payload: []byte("oops\n")}},
@@ -43,6 +39,11 @@ func goldenFrames() []goldenFrame {
 		})},
 		goldenFrame{"client", "release", wire.RequestFrame(4, wire.Request{Op: wire.OpRelease, Lease: "lease-1"}, nil)},
 	)
+}
+
+var exampleRun = wire.Request{
+	Op: wire.OpRun, Pool: "python-gvisor",
+	Program: &wire.Program{Language: "python", Stdin: true},
 }
 
 // exchange is a whole run, frame by frame.
@@ -82,4 +83,47 @@ func TestGoldenFrames(t *testing.T) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got, "run go test ./sandboxclient/wire -update if this is on purpose")
+}
+
+// protocolPage is where the protocol is described for people.
+var protocolPage = filepath.Join("..", "..", "docs", "protocol.md")
+
+// The example on the protocol's page is made of real frames.
+func TestProtocolPageShowsTheExchange(t *testing.T) {
+	page, err := os.ReadFile(protocolPage)
+	require.NoError(t, err)
+	const begin, end = "<!-- exchange -->\n", "<!-- /exchange -->"
+	before, rest, ok := strings.Cut(string(page), begin)
+	require.True(t, ok)
+	shown, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	want := "```\n" + dump(exchange(exampleRun)) + "```\n"
+	if *update {
+		require.NoError(t, os.WriteFile(protocolPage, []byte(before+begin+want+end+after), 0o644))
+		shown = want
+	}
+	assert.Equal(t, want, shown, "run go test ./sandboxclient/wire -update")
+}
+
+// Its tables name every kind and every code, with their numbers.
+func TestProtocolPageIsComplete(t *testing.T) {
+	page, err := os.ReadFile(protocolPage)
+	require.NoError(t, err)
+	for k := range 256 {
+		if kind := wire.Kind(k); kind.Known() {
+			assert.Contains(t, string(page), fmt.Sprintf("| `0x%02x` | %s |", k, kind))
+		}
+	}
+	for status := range 600 {
+		if code, ok := wire.CodeOfStatus(status); ok {
+			assert.Contains(t, string(page), fmt.Sprintf("| `%s` | %d | %d |", code, status, 4000+status))
+		}
+	}
+	for _, size := range []int{wire.MaxClientMessage, wire.MaxServerMessage} {
+		n := fmt.Sprint(size)
+		for i := len(n) - 3; i > 0; i -= 3 {
+			n = n[:i] + "," + n[i:]
+		}
+		assert.Contains(t, string(page), n+" bytes")
+	}
 }

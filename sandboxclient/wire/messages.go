@@ -24,6 +24,9 @@ const (
 	OpRelease Op = "release"
 )
 
+// Ops lists the operations, for tests that none may escape.
+var Ops = []Op{OpRun, OpAcquire, OpExec, OpAttach, OpRelease}
+
 // Hello is the server's first message.
 type Hello struct {
 	Version string `json:"version"` // the broker's version, for people

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
+	"github.com/sandbox-broker/sandbox-broker/internal/version"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/brokertest"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// result is what one call of the program did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// call runs the program as main does. in may be nil.
+func call(t *testing.T, in io.Reader, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return callContext(ctx, in, args...)
+}
+
+func callContext(ctx context.Context, in io.Reader, args ...string) result {
+	var out, err bytes.Buffer
+	code := run(ctx, args, streams{in: in, out: &out, err: &err})
+	return result{code, out.String(), err.String()}
+}
+
+// scriptBroker starts a scripted broker that the environment names, and nothing else of
+// the environment counts.
+func scriptBroker(t *testing.T, handle func(*brokertest.Stream)) {
+	t.Helper()
+	t.Setenv(endpoint.EnvURL, brokertest.New(t, brokertest.Each(handle)).URL)
+	t.Setenv(endpoint.EnvTokenFile, "")
+	t.Setenv(endpoint.EnvCAFile, "")
+}
+
+func TestHelp(t *testing.T) {
+	for name, args := range map[string][]string{
+		"root":  {"--help"},
+		"run":   {"run", "--help"},
+		"serve": {"serve", "--help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := call(t, nil, args...)
+			require.Equal(t, 0, got.code, got.err)
+			path := filepath.Join("testdata", "help-"+name+".golden")
+			if *update {
+				require.NoError(t, os.MkdirAll("testdata", 0o755))
+				require.NoError(t, os.WriteFile(path, []byte(got.out), 0o644))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got.out, "run go test ./cmd/sandbox-broker -update if this is on purpose")
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	assert.Equal(t, result{0, version.String() + "\n", ""}, call(t, nil, "version"))
+}
+
+func TestUsageErrors(t *testing.T) {
+	scriptBroker(t, func(s *brokertest.Stream) { s.Fail(wire.Errorf(wire.CodeInternal, "nothing should be asked for")) })
+	for name, tt := range map[string]struct {
+		args []string
+		text string
+	}{
+		"unknown command": {[]string{"walk"}, `unknown command "walk"`},
+		"unknown flag":    {[]string{"run", "--colour", "x"}, "unknown flag: --colour"},
+		"no code":         {[]string{"run"}, "there is no code: name a FILE"},
+		"no such file":    {[]string{"run", "missing.py"}, "reading the code: open missing.py"},
+		"bad timeout":     {[]string{"run", "--timeout", "soon", "-e", "x"}, "invalid argument"},
+		"bad variable":    {[]string{"run", "--env", "NOVALUE", "-e", "x"}, `--env "NOVALUE" is not KEY=VALUE`},
+		"bad URL":         {[]string{"run", "--server", "broker:1", "-e", "x"}, "must begin with http:// or https://"},
+		"no CA file":      {[]string{"run", "--ca-file", "missing.crt", "-e", "x"}, "reading the CA file: open missing.crt"},
+		"no token file":   {[]string{"run", "--token-file", "missing", "-e", "x"}, "reading the token: open missing"},
+		"token in clear":  {[]string{"run", "--server", "http://192.0.2.1", "--token-file", "f", "-e", "x"}, "a token would travel in the clear"},
+		"version's args":  {[]string{"version", "now"}, "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := call(t, nil, tt.args...)
+			assert.Equal(t, 125, got.code)
+			assert.Empty(t, got.out)
+			assert.Contains(t, got.err, tt.text)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line: %q", got.err)
+			assert.True(t, strings.HasPrefix(got.err, "sandbox-broker: "), got.err)
+		})
+	}
+}

@@ -1,0 +1,256 @@
+// Package conformance holds what every provider of sandboxes must do. A
+// provider's own tests call [Provider] with a way to make one.
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/broker"
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Subject is a provider under test.
+type Subject struct {
+	Provider broker.Provider
+	Pool     string
+	WarmPool string
+	// Kill makes a sandbox's place of execution vanish behind the provider's back.
+	Kill func(ctx context.Context, s broker.Sandbox) error
+	// Exists reports whether anything of a sandbox is left.
+	Exists func(ctx context.Context, s broker.Sandbox) (bool, error)
+}
+
+const (
+	// patience bounds each wait of the suite.
+	patience = 60 * time.Second
+	// pollEvery is how often a state that cannot be watched is looked at.
+	pollEvery = 20 * time.Millisecond
+	// gone is how soon an ended sandbox must be gone.
+	gone = 5 * time.Second
+)
+
+var key = []byte(strings.Repeat("k", 32))
+
+// Provider runs the suite. Each test gets a subject of its own from newSubject.
+func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
+	for name, test := range map[string]func(*testing.T, context.Context, Subject){
+		"a taken sandbox answers":               testAnswers,
+		"channels are many, the boot is one":    testReconnect,
+		"the first bind wins":                   testBind,
+		"a record is found again":               testRecord,
+		"an ended sandbox is gone":              testEnd,
+		"ending twice is no error":              testEndTwice,
+		"a death is reported once":              testDeath,
+		"an end of its own is no news":          testEndIsNoDeath,
+		"a cancelled take leaves nothing":       testCancelledTake,
+		"a sandbox ends at its end":             testUntil,
+		"sandboxes are told apart":              testDistinct,
+		"a dial to an ended sandbox is refused": testDialEnded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			test(t, ctx, newSubject(t))
+		})
+	}
+}
+
+func (s Subject) take(t *testing.T, ctx context.Context, life time.Duration) broker.Sandbox {
+	t.Helper()
+	sb, err := s.Provider.Take(ctx, broker.TakeRequest{Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(life)})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, sb.End(ctx))
+	})
+	return sb
+}
+
+func open(t *testing.T, ctx context.Context, sb broker.Sandbox, boot string) *channel.Client {
+	t.Helper()
+	conn, err := sb.Dial(ctx)
+	require.NoError(t, err)
+	ch, err := channel.Open(ctx, conn, key, boot)
+	require.NoError(t, err)
+	t.Cleanup(ch.Close)
+	return ch
+}
+
+func (s Subject) awaitGone(t *testing.T, ctx context.Context, sb broker.Sandbox, within time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		exists, err := s.Exists(ctx, sb)
+		if err == nil && !exists {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("sandbox %s is not gone after %s (last error: %v)", sb.ID().Name, within, err)
+		}
+	}
+}
+
+func testAnswers(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	require.NotEmpty(t, sb.ID().Name)
+	require.Equal(t, s.Pool, sb.Info().Pool)
+	require.NotEmpty(t, sb.Info().Isolation, "isolation is named, if it is none too")
+	ch := open(t, ctx, sb, "")
+	st, err := ch.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, ch.Boot(), st.Boot)
+	require.False(t, st.Bound)
+	require.Zero(t, st.Execs)
+}
+
+func testReconnect(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	first := open(t, ctx, sb, "")
+	second := open(t, ctx, sb, first.Boot())
+	require.Equal(t, first.Boot(), second.Boot())
+	first.Close()
+	_, err := second.Status(ctx)
+	require.NoError(t, err, "closing one channel must not end another")
+}
+
+func testBind(t *testing.T, ctx context.Context, s Subject) {
+	ch := open(t, ctx, s.take(t, ctx, time.Minute), "")
+	mine := channel.Bind{Lease: "mine", Tenant: "a"}
+	require.NoError(t, ch.Bind(ctx, mine))
+	require.NoError(t, ch.Bind(ctx, mine))
+	require.ErrorIs(t, ch.Bind(ctx, channel.Bind{Lease: "other", Tenant: "a"}), wire.ErrConflict)
+	require.ErrorIs(t, ch.Bind(ctx, channel.Bind{Lease: "mine", Tenant: "b"}), wire.ErrConflict)
+}
+
+func testRecord(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	want := broker.Record{Tenant: "team:a", Kind: broker.KindRun, Exec: "x1", Boot: "b", Until: time.Now().Add(time.Hour).UTC().Truncate(time.Second)}
+	require.NoError(t, sb.Record(ctx, want))
+	found, err := s.Provider.List(ctx)
+	require.NoError(t, err)
+	for _, f := range found {
+		if f.ID().Name == sb.ID().Name {
+			require.NotNil(t, f.Info().Record)
+			require.Equal(t, want, *f.Info().Record)
+			return
+		}
+	}
+	t.Fatal("List does not have the sandbox")
+}
+
+func testEnd(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	exists, err := s.Exists(ctx, sb)
+	require.NoError(t, err)
+	require.True(t, exists)
+	require.NoError(t, sb.End(ctx))
+	s.awaitGone(t, ctx, sb, gone)
+}
+
+func testEndTwice(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	require.NoError(t, sb.End(ctx))
+	s.awaitGone(t, ctx, sb, gone)
+	require.NoError(t, sb.End(ctx))
+}
+
+// deaths watches until the test ends.
+func (s Subject) deaths(t *testing.T) <-chan string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	out := make(chan string, 16)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = s.Provider.Watch(ctx, func(id broker.SandboxID, f broker.Fate) {
+			out <- fmt.Sprintf("%s %s %s", id.Name, f.Reason, f.Cause)
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-stopped })
+	return out
+}
+
+func testDeath(t *testing.T, ctx context.Context, s Subject) {
+	died := s.deaths(t)
+	sb := s.take(t, ctx, time.Minute)
+	other := s.take(t, ctx, time.Minute)
+	require.NoError(t, s.Kill(ctx, sb))
+	select {
+	case d := <-died:
+		require.Equal(t, fmt.Sprintf("%s %s %s", sb.ID().Name, wire.ReasonLost, wire.CauseDeleted), d)
+	case <-ctx.Done():
+		t.Fatal("the death was not reported")
+	}
+	// The other one's death comes next: nothing was reported twice in between.
+	require.NoError(t, s.Kill(ctx, other))
+	select {
+	case d := <-died:
+		require.Contains(t, d, other.ID().Name)
+	case <-ctx.Done():
+		t.Fatal("the second death was not reported")
+	}
+}
+
+func testEndIsNoDeath(t *testing.T, ctx context.Context, s Subject) {
+	died := s.deaths(t)
+	sb, other := s.take(t, ctx, time.Minute), s.take(t, ctx, time.Minute)
+	require.NoError(t, sb.End(ctx))
+	s.awaitGone(t, ctx, sb, gone)
+	require.NoError(t, s.Kill(ctx, other))
+	select {
+	case d := <-died:
+		require.Contains(t, d, other.ID().Name, "a sandbox that was ended is reported as dead")
+	case <-ctx.Done():
+		t.Fatal("the death of the other one was not reported")
+	}
+}
+
+func testCancelledTake(t *testing.T, ctx context.Context, s Subject) {
+	before, err := s.Provider.List(ctx)
+	require.NoError(t, err)
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = s.Provider.Take(cancelled, broker.TakeRequest{Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(time.Minute)})
+	require.Error(t, err)
+	require.Eventually(t, func() bool {
+		after, err := s.Provider.List(ctx)
+		return err == nil && len(after) <= len(before)
+	}, patience, pollEvery)
+}
+
+func testUntil(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, 2*time.Second)
+	s.awaitGone(t, ctx, sb, patience)
+}
+
+func testDistinct(t *testing.T, ctx context.Context, s Subject) {
+	a, b := s.take(t, ctx, time.Minute), s.take(t, ctx, time.Minute)
+	require.NotEqual(t, a.ID().Name, b.ID().Name)
+	require.NotEqual(t, a.ID().Claim, b.ID().Claim)
+	require.NotEqual(t, a.ID().Pod, b.ID().Pod)
+	require.NotEqual(t, open(t, ctx, a, "").Boot(), open(t, ctx, b, "").Boot())
+}
+
+func testDialEnded(t *testing.T, ctx context.Context, s Subject) {
+	sb := s.take(t, ctx, time.Minute)
+	require.NoError(t, sb.End(ctx))
+	s.awaitGone(t, ctx, sb, gone)
+	conn, err := sb.Dial(ctx)
+	if err == nil { // the dial may be known to have failed only by the handshake
+		_, err = channel.Open(ctx, conn, key, "")
+	}
+	require.Error(t, err)
+}
