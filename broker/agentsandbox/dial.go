@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -58,7 +59,7 @@ func (d *dialer) dial(ctx context.Context, pod string) (net.Conn, error) {
 	life, cancel := context.WithCancel(context.Background())
 	c := &execConn{Conn: ours, cancel: cancel, first: sync.OnceFunc(func() { <-d.slots })}
 	go func() {
-		err := exec.StreamWithContext(life, remotecommand.StreamOptions{Stdin: theirs, Stdout: theirs, Stderr: &c.complaint})
+		err := exec.StreamWithContext(life, remotecommand.StreamOptions{Stdin: quietReader{theirs}, Stdout: theirs, Stderr: &c.complaint})
 		if err == nil {
 			err = errors.New("connect ended")
 		}
@@ -105,9 +106,22 @@ func (c *execConn) Read(b []byte) (int, error) {
 
 // Close ends the exec.
 func (c *execConn) Close() error {
+	err := c.Conn.Close()
 	c.cancel()
 	c.first()
-	return c.Conn.Close()
+	return err
+}
+
+// quietReader ends where the pipe was closed: client-go logs any other error of
+// an exec's input, and to close a channel is nothing to log.
+type quietReader struct{ r io.Reader }
+
+func (q quietReader) Read(b []byte) (int, error) {
+	n, err := q.r.Read(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // tail keeps the last bytes written to it.
