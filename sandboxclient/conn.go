@@ -56,6 +56,7 @@ type conn struct {
 	lastID  uint32 // the newest stream that was opened
 	slots   int    // streams that are open or about to be
 	retired bool   // takes no new streams
+	parting error  // why this end says farewell; what follows from that is no reason
 	err     error  // why the connection failed; nil while it works
 }
 
@@ -213,7 +214,8 @@ func (c *conn) unlock() { <-c.writing }
 // that a slow network is not taken for a dead one.
 func (c *conn) writeLocked(f wire.Frame) error {
 	err := c.writeMessage(f)
-	if err != nil {
+	// After a farewell whoever sent it is about to say why.
+	if err != nil && !errors.Is(err, websocket.ErrCloseSent) {
 		c.fail(fmt.Errorf("sending a %s frame: %w", f.Kind, err))
 	}
 	return err
@@ -251,6 +253,9 @@ func (c *conn) fail(err error) {
 	c.mu.Lock()
 	first := c.err == nil
 	if first {
+		if c.parting != nil {
+			err = c.parting
+		}
 		c.err = err
 		close(c.dead)
 	}
@@ -272,7 +277,18 @@ func (c *conn) cut() {
 
 // close ends the connection with a farewell.
 func (c *conn) close(err error) {
-	farewell := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-	_ = c.ws.WriteControl(websocket.CloseMessage, farewell, time.Now().Add(closeTimeout))
+	c.farewell(websocket.CloseNormalClosure, "", err)
 	c.fail(err)
+}
+
+// farewell tells the broker that this end leaves. The reason is noted first: the
+// broker's answer must not become it.
+func (c *conn) farewell(code int, text string, reason error) {
+	c.mu.Lock()
+	if c.parting == nil {
+		c.parting = reason
+	}
+	c.mu.Unlock()
+	message := websocket.FormatCloseMessage(code, text)
+	_ = c.ws.WriteControl(websocket.CloseMessage, message, time.Now().Add(closeTimeout))
 }

@@ -162,8 +162,9 @@ func (c *conn) heartbeatLoop() {
 		case payload := <-c.pongs:
 			err = c.ws.WriteControl(websocket.PongMessage, []byte(payload), time.Now().Add(c.heartbeat))
 		}
-		// A timeout means that a message is being written, which has its own deadline.
-		if err != nil && !isTimeout(err) {
+		// A timeout means that a message is being written, which has its own deadline,
+		// and after a farewell whoever sent it is about to say why.
+		if err != nil && !isTimeout(err) && !errors.Is(err, websocket.ErrCloseSent) {
 			c.fail(fmt.Errorf("sending a heartbeat: %w", err))
 		}
 	}
@@ -176,8 +177,7 @@ func (c *conn) complain(err error) {
 	if len(reason) > maxReason {
 		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
-	message := websocket.FormatCloseMessage(websocket.CloseProtocolError, reason)
-	_ = c.ws.WriteControl(websocket.CloseMessage, message, time.Now().Add(closeTimeout))
+	c.farewell(websocket.CloseProtocolError, reason, err)
 }
 
 // closeCodeBase plus an HTTP status is the code with which the broker closes.

@@ -230,11 +230,12 @@ func TestTooManyStreams(t *testing.T) {
 	s := newSite(t, cfg)
 	defer s.provider.HoldTakes()()
 	conn := s.dial(tokenA)
-	for i := range server.MaxStreams + 1 {
+	const limit = 2 * server.MaxStreams
+	for i := range limit + 1 {
 		conn.request(uint32(i+1), wire.Request{Op: wire.OpAcquire, Pool: "test"}, "")
 	}
 	f := conn.until(wire.KindError)
-	require.EqualValues(t, server.MaxStreams+1, f.Stream)
+	require.EqualValues(t, limit+1, f.Stream)
 	var e wire.Error
 	require.NoError(t, json.Unmarshal(f.Payload, &e))
 	require.Equal(t, wire.CodeExhausted, e.Code)

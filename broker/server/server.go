@@ -30,8 +30,11 @@ const (
 	DefaultHeartbeat = 10 * time.Second
 	// maxSessions bounds the connections of one broker.
 	maxSessions = 8192
-	// MaxStreams bounds the open streams of one connection.
+	// MaxStreams is how many streams a connection may have open at a time.
 	MaxStreams = 256
+	// streamLimit is where they are refused: a stream is open here a little longer
+	// than its client thinks, who has read its last frame.
+	streamLimit = 2 * MaxStreams
 	// handshakeTimeout bounds the WebSocket upgrade.
 	handshakeTimeout = 10 * time.Second
 )

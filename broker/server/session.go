@@ -76,7 +76,7 @@ func (s *session) serve(conn *websocket.Conn) {
 }
 
 func (s *session) setConn(conn *websocket.Conn) {
-	conn.SetReadLimit(wire.HeaderSize + wire.MaxControl + wire.MaxCode)
+	conn.SetReadLimit(wire.MaxClientMessage)
 	alive := func(string) error {
 		return conn.SetReadDeadline(time.Now().Add(missedHeartbeats * s.srv.opts.Heartbeat))
 	}
@@ -121,7 +121,7 @@ func (s *session) read() error {
 	for {
 		kind, b, err := s.conn.ReadMessage()
 		if errors.Is(err, websocket.ErrReadLimit) {
-			return wire.Invalid("frame", wire.MaxControl+wire.MaxCode, "a message exceeds the limit of %d bytes", wire.HeaderSize+wire.MaxControl+wire.MaxCode)
+			return wire.Invalid("frame", wire.MaxClientMessage, "a message exceeds the limit of %d bytes", wire.MaxClientMessage)
 		}
 		if err != nil {
 			return err
@@ -175,7 +175,7 @@ func (s *session) open(f wire.Frame) error {
 	}
 	s.last = f.Stream
 	st := newStream(s, f.Stream)
-	if len(s.streams) >= MaxStreams {
+	if len(s.streams) >= streamLimit {
 		s.jobs.Go(func() {
 			st.fail(&wire.Error{Code: wire.CodeExhausted, Field: "stream", Limit: MaxStreams, Message: "the connection has as many open streams as it may"})
 		})

@@ -41,6 +41,7 @@ them, streams its output and destroys them.`,
 	root.SetErr(s.err)
 	root.AddCommand(newServeCommand(s))
 	root.AddCommand(newRunCommand(s))
+	root.AddCommand(newBenchCommand(s))
 	root.AddCommand(newVersionCommand(s))
 	return root
 }

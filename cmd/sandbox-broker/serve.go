@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -69,6 +70,9 @@ again, and the next broker with the same instance and handle key takes over.`,
 // serveBroker wires the broker together and runs it until ctx ends.
 func serveBroker(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	// An exec's end is an error to client-go, each time; the broker says itself
+	// what became of a sandbox.
+	klog.SetSlogLogger(telemetry.Quiet(log))
 	stopTraces, err := telemetry.Traces(ctx)
 	if err != nil {
 		return err

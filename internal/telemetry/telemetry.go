@@ -27,6 +27,24 @@ func Logger(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// Quiet is log with every level made Debug: for a library whose errors are
+// reported where they matter and are noise where it logs them.
+func Quiet(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
+
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, _ slog.Level) bool {
+	return q.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
+func (q quiet) WithGroup(n string) slog.Handler      { return quiet{q.Handler.WithGroup(n)} }
+
 // Traces exports spans by OTLP over HTTP if the environment names a collector
 // (OTEL_EXPORTER_OTLP_ENDPOINT and its kin, OpenTelemetry's "OTLP Exporter
 // Configuration"); else it does nothing. The function returned flushes and stops.

@@ -32,7 +32,7 @@ func ending(t *testing.T, err error) sandboxclient.Ending {
 }
 
 func TestExits(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	lease, err := c.Acquire(within(t, time.Minute), slow)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, lease.Release(within(t, time.Minute))) }()
@@ -72,7 +72,7 @@ func TestExits(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	ctx := within(t, time.Minute)
 	lease, err := c.Acquire(ctx, slow)
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestDeathUnderARunningExec(t *testing.T) {
 			out := &timedWriter{}
 			done := make(chan error, 1)
 			go func() {
-				_, err := broker(t).Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: tc.source, Stdin: stdin, Stdout: out, Timeout: 100 * time.Second})
+				_, err := newClient(t).Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: tc.source, Stdin: stdin, Stdout: out, Timeout: 100 * time.Second})
 				done <- err
 			}()
 			claim := onlyLease(t, ctx)
@@ -192,7 +192,7 @@ func TestDeathUnderARunningExec(t *testing.T) {
 }
 
 func TestAcquireErrors(t *testing.T) {
-	_, err := broker(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: "missing", Language: "shell", Source: "true"})
+	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: "missing", Language: "shell", Source: "true"})
 	require.ErrorIs(t, err, sandboxclient.ErrNotReady)
 	var e *sandboxclient.Error
 	require.True(t, errors.As(err, &e))

@@ -14,7 +14,7 @@ import (
 )
 
 func TestTwoHundredRunsInARow(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	for i := range 200 {
 		res, err := c.Run(within(t, 2*time.Minute), sandboxclient.Code{Pool: slow, Language: "shell", Source: fmt.Sprintf("echo %d", i)})
 		require.NoError(t, err, "run %d", i)
@@ -25,7 +25,7 @@ func TestTwoHundredRunsInARow(t *testing.T) {
 }
 
 func TestTwentyAtOnce(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	ctx := within(t, 3*time.Minute)
 	stop := make(chan struct{})
 	most := make(chan int, 1)
@@ -72,7 +72,7 @@ func TestTwentyAtOnce(t *testing.T) {
 }
 
 func TestStockServesAtOnce(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	for range 5 {
 		eventually(t, time.Minute, "the stock is full", func() bool {
 			return site.metric(t, `sandbox_broker_sandboxes{pool="fast",state="stock"}`) == 1

@@ -274,7 +274,7 @@ func (l *logBuffer) contains(s string) bool {
 	return false
 }
 
-func broker(t *testing.T) *sandboxclient.Client {
+func newClient(t *testing.T) *sandboxclient.Client {
 	t.Helper()
 	c, err := sandboxclient.New(site.url, sandboxclient.WithToken(token))
 	require.NoError(t, err)

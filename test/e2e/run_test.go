@@ -20,7 +20,7 @@ import (
 )
 
 func TestLanguages(t *testing.T) {
-	c := broker(t)
+	c := newClient(t)
 	for lang, source := range map[string]string{
 		"python": "print(1+1)",
 		"node":   "console.log(1+1)",
@@ -36,7 +36,7 @@ func TestLanguages(t *testing.T) {
 }
 
 func TestInsideIsGVisorAndLocked(t *testing.T) {
-	res, err := broker(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: slow, Language: "shell", Source: `
+	res, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: slow, Language: "shell", Source: `
 		dmesg | grep -c gVisor
 		id -u
 		touch /usr/x 2>/dev/null && echo "the root is writable"
@@ -61,7 +61,7 @@ func TestClaimAndPodAreGoneAfterTheRun(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := broker(t).Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: "read x", Stdin: r})
+		_, err := newClient(t).Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: "read x", Stdin: r})
 		done <- err
 	}()
 	claim := onlyLease(t, ctx)
@@ -78,7 +78,7 @@ func TestClaimAndPodAreGoneAfterTheRun(t *testing.T) {
 
 func TestOutputIsSeenAsItAppears(t *testing.T) {
 	out := &timedWriter{}
-	_, err := broker(t).Run(within(t, time.Minute), sandboxclient.Code{
+	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{
 		Pool: slow, Language: "python", Stdout: out,
 		Source: "import time\nfor i in range(6):\n    print(i)\n    time.sleep(0.2)\n",
 	})
@@ -111,7 +111,7 @@ func TestHundredMegabytesOfStdout(t *testing.T) {
 		}
 		return h.Write(p)
 	})
-	_, err := broker(t).Run(within(t, 4*time.Minute), sandboxclient.Code{
+	_, err := newClient(t).Run(within(t, 4*time.Minute), sandboxclient.Code{
 		Pool: slow, Language: "python", Stdout: watch, Timeout: 200 * time.Second,
 		Source: fmt.Sprintf("import sys\nb = bytes(range(256)) * 256\nfor i in range(%d):\n    sys.stdout.buffer.write(b)\n", size/65536),
 	})
@@ -145,7 +145,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestOutputsKeepTheirOwnOrder(t *testing.T) {
-	res, err := broker(t).Run(within(t, time.Minute), sandboxclient.Code{
+	res, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{
 		Pool: slow, Language: "python",
 		Source: "import sys\nfor i in range(5000):\n    print(i)\n    print(-i, file=sys.stderr)\n",
 	})
@@ -167,14 +167,14 @@ func TestBinaryBytesPassUnchanged(t *testing.T) {
 	in := make([]byte, 1<<20)
 	_, err := rand.Read(in)
 	require.NoError(t, err)
-	res, err := broker(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: slow, Language: "shell", Source: "cat", Stdin: bytes.NewReader(in)})
+	res, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: slow, Language: "shell", Source: "cat", Stdin: bytes.NewReader(in)})
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(in, res.Stdout), "%d bytes came back of %d", len(res.Stdout), len(in))
 }
 
 func TestLeaseKeepsFilesBetweenExecs(t *testing.T) {
 	ctx := within(t, time.Minute)
-	lease, err := broker(t).Acquire(ctx, slow)
+	lease, err := newClient(t).Acquire(ctx, slow)
 	require.NoError(t, err)
 	require.Equal(t, "gvisor", lease.Isolation())
 	claim := onlyLease(t, ctx)

@@ -223,7 +223,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 		c.group.Create,
 		func() error { return hostnet.EnsureBridge(c.dirs.State, c.families) },
 		func() error { return hostnet.EnsureGuard(ctx, c.families) },
-		func() error { return hostnet.Forward(c.families) },
+		func() error { return hostnet.Configure(c.families) },
 		c.makeKeys,
 		c.writeConfigs,
 	}

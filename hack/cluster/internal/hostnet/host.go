@@ -19,6 +19,8 @@ import (
 var settings = []string{
 	"net/ipv4/ip_forward",
 	"net/ipv6/conf/all/forwarding",
+	inheritSetting,
+	duplicateSetting,
 	"vm/overcommit_memory",
 	"vm/panic_on_oom",
 	"kernel/panic",
@@ -26,6 +28,15 @@ var settings = []string{
 	"kernel/keys/root_maxkeys",
 	"kernel/keys/root_maxbytes",
 }
+
+// A pod's network comes up only when the kernel has made sure that nobody else
+// has its IPv6 address, which takes one to two seconds. Nobody can have it: each
+// pod has a cable of its own. duplicateSetting turns that off for new links, and
+// inheritSetting makes new network namespaces take it over.
+const (
+	duplicateSetting = "net/ipv6/conf/default/accept_dad"
+	inheritSetting   = "net/core/devconf_inherit_init_net"
+)
 
 // Host remembers what the machine was like before the cluster.
 type Host struct {
@@ -77,15 +88,18 @@ func recall(path string) (Host, error) {
 	return h, json.Unmarshal(text, &h)
 }
 
-// Forward lets the kernel pass packets between the cluster's networks.
-func Forward(fam plan.Families) error {
-	names := []string{"net/ipv4/ip_forward"}
+// Configure lets the kernel pass packets between the cluster's networks, and
+// pods start without a wait for their IPv6 address.
+func Configure(fam plan.Families) error {
+	type setting struct{ name, value string }
+	wanted := []setting{{"net/ipv4/ip_forward", "1"}}
 	if fam.V6 {
-		names = append(names, "net/ipv6/conf/all/forwarding")
+		wanted = append(wanted, setting{"net/ipv6/conf/all/forwarding", "1"},
+			setting{inheritSetting, "1"}, setting{duplicateSetting, "0"})
 	}
-	for _, s := range names {
-		if err := os.WriteFile(settingPath(s), []byte("1"), 0); err != nil {
-			return fmt.Errorf("setting %s: %w", s, err)
+	for _, s := range wanted {
+		if err := put(settingPath(s.name), s.value); err != nil {
+			return fmt.Errorf("setting %s: %w", s.name, err)
 		}
 	}
 	return nil
@@ -106,7 +120,7 @@ func Restore(ctx context.Context, path string) error {
 	}
 	var problems []error
 	for s, value := range h.Settings {
-		problems = append(problems, putBack(settingPath(s), value))
+		problems = append(problems, put(settingPath(s), value))
 	}
 	now, err := tables(ctx)
 	problems = append(problems, err)
@@ -118,9 +132,9 @@ func Restore(ctx context.Context, path string) error {
 	return errors.Join(problems...)
 }
 
-// putBack writes only what differs: some kernels refuse even a write of the
+// put writes only what differs: some kernels refuse even a write of the
 // same value.
-func putBack(path, value string) error {
+func put(path, value string) error {
 	now, err := os.ReadFile(path)
 	if err != nil || strings.TrimSpace(string(now)) == value {
 		return err
