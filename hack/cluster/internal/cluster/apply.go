@@ -52,8 +52,12 @@ func (c *Cluster) applyAll(ctx context.Context) error {
 			return fmt.Errorf("making the namespace %s: %w", ns, err)
 		}
 	}
+	// The other two need the first one's namespace.
+	if err := c.applyProject(ctx, sandboxFolder); err != nil {
+		return err
+	}
 	both, applying := errgroup.WithContext(ctx)
-	both.Go(func() error { return c.applyProject(applying, sandboxFolder, warmPoolFolder) })
+	both.Go(func() error { return c.applyProject(applying, warmPoolFolder) })
 	both.Go(func() error { return c.applyProject(applying, brokerFolder) })
 	if err := both.Wait(); err != nil {
 		return err
@@ -66,18 +70,13 @@ func (c *Cluster) applyAll(ctx context.Context) error {
 	return c.callerTokens(ctx, client)
 }
 
-// applyProject applies folders of the project, one after the other.
-func (c *Cluster) applyProject(ctx context.Context, folders ...string) error {
-	for _, folder := range folders {
-		if !c.has(folder) {
-			c.say("skipping %s: this checkout does not have it", folder)
-			continue
-		}
-		if err := c.kubectl(ctx, "apply", "-k", filepath.Join(c.dirs.Project, folder)); err != nil {
-			return err
-		}
+// applyProject applies a folder of the project, if this checkout has it.
+func (c *Cluster) applyProject(ctx context.Context, folder string) error {
+	if !c.has(folder) {
+		c.say("skipping %s: this checkout does not have it", folder)
+		return nil
 	}
-	return nil
+	return c.kubectl(ctx, "apply", "-k", filepath.Join(c.dirs.Project, folder))
 }
 
 // applyKinds applies agent-sandbox's kinds from a folder of the tool cache. Its
