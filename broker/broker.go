@@ -45,7 +45,7 @@ type Broker struct {
 	metrics  *metrics
 	log      *slog.Logger
 
-	life context.Context
+	life context.Context //nolint:containedctx // the broker's own life, which no call has
 	kill context.CancelFunc
 
 	requests sync.WaitGroup // requests in progress

@@ -54,7 +54,7 @@ type pool struct {
 	metrics  *metrics
 	log      *slog.Logger
 
-	life context.Context // ends when the broker does; takes belong to it, not to callers
+	life context.Context //nolint:containedctx // ends when the broker does: takes belong to it, not to callers
 	jobs sync.WaitGroup  // goroutines of the pool
 
 	mu       sync.Mutex // guards the rest; no I/O under it

@@ -40,7 +40,7 @@ var key = []byte(strings.Repeat("k", 32))
 
 // Provider runs the suite. Each test gets a subject of its own from newSubject.
 func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
-	for name, test := range map[string]func(*testing.T, context.Context, Subject){
+	for name, test := range map[string]func(context.Context, *testing.T, Subject){
 		"a taken sandbox answers":               testAnswers,
 		"channels are many, the boot is one":    testReconnect,
 		"the first bind wins":                   testBind,
@@ -57,12 +57,12 @@ func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			test(t, ctx, newSubject(t))
+			test(ctx, t, newSubject(t))
 		})
 	}
 }
 
-func (s Subject) take(t *testing.T, ctx context.Context, life time.Duration) broker.Sandbox {
+func (s Subject) take(ctx context.Context, t *testing.T, life time.Duration) broker.Sandbox {
 	t.Helper()
 	sb, err := s.Provider.Take(ctx, broker.TakeRequest{Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(life)})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func (s Subject) take(t *testing.T, ctx context.Context, life time.Duration) bro
 	return sb
 }
 
-func open(t *testing.T, ctx context.Context, sb broker.Sandbox, boot string) *channel.Client {
+func open(ctx context.Context, t *testing.T, sb broker.Sandbox, boot string) *channel.Client {
 	t.Helper()
 	conn, err := sb.Dial(ctx)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func open(t *testing.T, ctx context.Context, sb broker.Sandbox, boot string) *ch
 	return ch
 }
 
-func (s Subject) awaitGone(t *testing.T, ctx context.Context, sb broker.Sandbox, within time.Duration) {
+func (s Subject) awaitGone(ctx context.Context, t *testing.T, sb broker.Sandbox, within time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -103,12 +103,12 @@ func (s Subject) awaitGone(t *testing.T, ctx context.Context, sb broker.Sandbox,
 	}
 }
 
-func testAnswers(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
+func testAnswers(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
 	require.NotEmpty(t, sb.ID().Name)
 	require.Equal(t, s.Pool, sb.Info().Pool)
 	require.NotEmpty(t, sb.Info().Isolation, "isolation is named, if it is none too")
-	ch := open(t, ctx, sb, "")
+	ch := open(ctx, t, sb, "")
 	st, err := ch.Status(ctx)
 	require.NoError(t, err)
 	require.Equal(t, ch.Boot(), st.Boot)
@@ -116,18 +116,18 @@ func testAnswers(t *testing.T, ctx context.Context, s Subject) {
 	require.Zero(t, st.Execs)
 }
 
-func testReconnect(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
-	first := open(t, ctx, sb, "")
-	second := open(t, ctx, sb, first.Boot())
+func testReconnect(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
+	first := open(ctx, t, sb, "")
+	second := open(ctx, t, sb, first.Boot())
 	require.Equal(t, first.Boot(), second.Boot())
 	first.Close()
 	_, err := second.Status(ctx)
 	require.NoError(t, err, "closing one channel must not end another")
 }
 
-func testBind(t *testing.T, ctx context.Context, s Subject) {
-	ch := open(t, ctx, s.take(t, ctx, time.Minute), "")
+func testBind(ctx context.Context, t *testing.T, s Subject) {
+	ch := open(ctx, t, s.take(ctx, t, time.Minute), "")
 	mine := channel.Bind{Lease: "mine", Tenant: "a"}
 	require.NoError(t, ch.Bind(ctx, mine))
 	require.NoError(t, ch.Bind(ctx, mine))
@@ -135,8 +135,8 @@ func testBind(t *testing.T, ctx context.Context, s Subject) {
 	require.ErrorIs(t, ch.Bind(ctx, channel.Bind{Lease: "mine", Tenant: "b"}), wire.ErrConflict)
 }
 
-func testRecord(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
+func testRecord(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
 	want := broker.Record{Tenant: "team:a", Kind: broker.KindRun, Exec: "x1", Boot: "b", Until: time.Now().Add(time.Hour).UTC().Truncate(time.Second)}
 	require.NoError(t, sb.Record(ctx, want))
 	found, err := s.Provider.List(ctx)
@@ -151,19 +151,19 @@ func testRecord(t *testing.T, ctx context.Context, s Subject) {
 	t.Fatal("List does not have the sandbox")
 }
 
-func testEnd(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
+func testEnd(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
 	exists, err := s.Exists(ctx, sb)
 	require.NoError(t, err)
 	require.True(t, exists)
 	require.NoError(t, sb.End(ctx))
-	s.awaitGone(t, ctx, sb, gone)
+	s.awaitGone(ctx, t, sb, gone)
 }
 
-func testEndTwice(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
+func testEndTwice(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
 	require.NoError(t, sb.End(ctx))
-	s.awaitGone(t, ctx, sb, gone)
+	s.awaitGone(ctx, t, sb, gone)
 	require.NoError(t, sb.End(ctx))
 }
 
@@ -183,10 +183,10 @@ func (s Subject) deaths(t *testing.T) <-chan string {
 	return out
 }
 
-func testDeath(t *testing.T, ctx context.Context, s Subject) {
+func testDeath(ctx context.Context, t *testing.T, s Subject) {
 	died := s.deaths(t)
-	sb := s.take(t, ctx, time.Minute)
-	other := s.take(t, ctx, time.Minute)
+	sb := s.take(ctx, t, time.Minute)
+	other := s.take(ctx, t, time.Minute)
 	require.NoError(t, s.Kill(ctx, sb))
 	select {
 	case d := <-died:
@@ -204,11 +204,11 @@ func testDeath(t *testing.T, ctx context.Context, s Subject) {
 	}
 }
 
-func testEndIsNoDeath(t *testing.T, ctx context.Context, s Subject) {
+func testEndIsNoDeath(ctx context.Context, t *testing.T, s Subject) {
 	died := s.deaths(t)
-	sb, other := s.take(t, ctx, time.Minute), s.take(t, ctx, time.Minute)
+	sb, other := s.take(ctx, t, time.Minute), s.take(ctx, t, time.Minute)
 	require.NoError(t, sb.End(ctx))
-	s.awaitGone(t, ctx, sb, gone)
+	s.awaitGone(ctx, t, sb, gone)
 	require.NoError(t, s.Kill(ctx, other))
 	select {
 	case d := <-died:
@@ -218,7 +218,7 @@ func testEndIsNoDeath(t *testing.T, ctx context.Context, s Subject) {
 	}
 }
 
-func testCancelledTake(t *testing.T, ctx context.Context, s Subject) {
+func testCancelledTake(ctx context.Context, t *testing.T, s Subject) {
 	before, err := s.Provider.List(ctx)
 	require.NoError(t, err)
 	cancelled, cancel := context.WithCancel(ctx)
@@ -231,23 +231,23 @@ func testCancelledTake(t *testing.T, ctx context.Context, s Subject) {
 	}, patience, pollEvery)
 }
 
-func testUntil(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, 2*time.Second)
-	s.awaitGone(t, ctx, sb, patience)
+func testUntil(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, 2*time.Second)
+	s.awaitGone(ctx, t, sb, patience)
 }
 
-func testDistinct(t *testing.T, ctx context.Context, s Subject) {
-	a, b := s.take(t, ctx, time.Minute), s.take(t, ctx, time.Minute)
+func testDistinct(ctx context.Context, t *testing.T, s Subject) {
+	a, b := s.take(ctx, t, time.Minute), s.take(ctx, t, time.Minute)
 	require.NotEqual(t, a.ID().Name, b.ID().Name)
 	require.NotEqual(t, a.ID().Claim, b.ID().Claim)
 	require.NotEqual(t, a.ID().Pod, b.ID().Pod)
-	require.NotEqual(t, open(t, ctx, a, "").Boot(), open(t, ctx, b, "").Boot())
+	require.NotEqual(t, open(ctx, t, a, "").Boot(), open(ctx, t, b, "").Boot())
 }
 
-func testDialEnded(t *testing.T, ctx context.Context, s Subject) {
-	sb := s.take(t, ctx, time.Minute)
+func testDialEnded(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Minute)
 	require.NoError(t, sb.End(ctx))
-	s.awaitGone(t, ctx, sb, gone)
+	s.awaitGone(ctx, t, sb, gone)
 	conn, err := sb.Dial(ctx)
 	if err == nil { // the dial may be known to have failed only by the handshake
 		_, err = channel.Open(ctx, conn, key, "")

@@ -83,7 +83,7 @@ func (s *sandbox) connect() net.Conn {
 	require.NoError(s.t, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(s.t, cmd.Start())
-	c := &procConn{r: out.(*os.File), w: in.(io.WriteCloser), cmd: cmd}
+	c := &procConn{r: out.(*os.File), w: in, cmd: cmd}
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

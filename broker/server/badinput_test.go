@@ -253,6 +253,7 @@ func TestUpgradeNeedsTheSubprotocol(t *testing.T) {
 	s := newSite(t)
 	_, res, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+wire.Path, http.Header{"Authorization": {"Bearer " + tokenA}})
 	require.Error(t, err)
+	defer func() { _ = res.Body.Close() }()
 	require.Equal(t, http.StatusBadRequest, res.StatusCode)
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)

@@ -110,8 +110,9 @@ type raw struct {
 func (s *site) dial(token string) *raw {
 	s.t.Helper()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	c, _, err := d.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+wire.Path, http.Header{"Authorization": {"Bearer " + token}})
+	c, res, err := d.Dial("ws"+strings.TrimPrefix(s.http.URL, "http")+wire.Path, http.Header{"Authorization": {"Bearer " + token}})
 	require.NoError(s.t, err)
+	_ = res.Body.Close()
 	s.t.Cleanup(func() { _ = c.Close() })
 	r := &raw{t: s.t, Conn: c}
 	require.Equal(s.t, wire.KindHello, r.read().Kind)

@@ -35,7 +35,7 @@ type session struct {
 	srv    *Server
 	caller auth.Identity
 	log    *slog.Logger
-	life   context.Context
+	life   context.Context         //nolint:containedctx // the connection's own life, which no call has
 	detach context.CancelCauseFunc // ends life with ErrDetached
 	jobs   sync.WaitGroup          // streams
 

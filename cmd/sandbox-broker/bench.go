@@ -139,8 +139,8 @@ func writeJSON(path string, rows []bench.Row) error {
 	if err != nil {
 		return fmt.Errorf("bench: encoding the figures: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
+	return os.WriteFile(path, append(text, '\n'), 0o600)
 }

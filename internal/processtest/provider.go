@@ -236,7 +236,7 @@ type Sandbox struct {
 }
 
 func (s *Sandbox) self(role string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(os.Args[0]) //nolint:gosec // the test binary itself
 	cmd.Env = append(os.Environ(), envRole+"="+role, envSocket+"="+s.socket)
 	return cmd
 }

@@ -117,8 +117,8 @@ func TestClientKilledInMidRun(t *testing.T) {
 	line := make([]byte, 3)
 	_, err = io.ReadFull(out, line)
 	require.NoError(t, err)
-	claim := onlyLease(t, ctx)
-	pod := podOf(t, ctx, claim.Name)
+	claim := onlyLease(ctx, t)
+	pod := podOf(ctx, t, claim.Name)
 	require.NoError(t, cli.Process.Kill())
 	_ = cli.Wait() // killed
 	requireGone(t, claim, pod.Name, detachGrace+goneWithin)
@@ -167,8 +167,8 @@ func TestDeathUnderARunningExec(t *testing.T) {
 				_, err := newClient(t).Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: tc.source, Stdin: stdin, Stdout: out, Timeout: 100 * time.Second})
 				done <- err
 			}()
-			claim := onlyLease(t, ctx)
-			pod := podOf(t, ctx, claim.Name)
+			claim := onlyLease(ctx, t)
+			pod := podOf(ctx, t, claim.Name)
 			eventually(t, 30*time.Second, "the program runs", func() bool { return out.String() == "up\n" })
 			if tc.strike != nil {
 				tc.strike(t, claim, pod.Name)

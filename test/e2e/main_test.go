@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -117,11 +118,13 @@ func noClaimLeft() error {
 			for _, c := range claims {
 				names = append(names, c.Name)
 			}
-			return fmt.Errorf("after the suite claims are left: %v (%v)", names, err)
+			return fmt.Errorf("after the suite claims are left: %v (%w)", names, errors.Join(errLeft, err))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+var errLeft = errors.New("they must be gone when the broker has stopped")
 
 func claimsOf(ctx context.Context, instance string) ([]extensionsv1beta1.SandboxClaim, error) {
 	var claims extensionsv1beta1.SandboxClaimList
@@ -263,17 +266,6 @@ func (l *logBuffer) tail(n int) string {
 	return strings.Join(l.lines[max(0, len(l.lines)-n):], "\n")
 }
 
-func (l *logBuffer) contains(s string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
-		if strings.Contains(line, s) {
-			return true
-		}
-	}
-	return false
-}
-
 func newClient(t *testing.T) *sandboxclient.Client {
 	t.Helper()
 	c, err := sandboxclient.New(site.url, sandboxclient.WithToken(token))
@@ -291,7 +283,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // podOf returns the pod that was adopted for a claim.
-func podOf(t *testing.T, ctx context.Context, claim string) *corev1.Pod {
+func podOf(ctx context.Context, t *testing.T, claim string) *corev1.Pod {
 	t.Helper()
 	var c extensionsv1beta1.SandboxClaim
 	require.NoError(t, k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: claim}, &c))
@@ -302,7 +294,7 @@ func podOf(t *testing.T, ctx context.Context, claim string) *corev1.Pod {
 }
 
 // leased returns the claims of leases in the slow pool: it has no stock.
-func leased(t *testing.T, ctx context.Context) []extensionsv1beta1.SandboxClaim {
+func leased(ctx context.Context, t *testing.T) []extensionsv1beta1.SandboxClaim {
 	t.Helper()
 	claims, err := claimsOf(ctx, "e2e")
 	require.NoError(t, err)
@@ -316,11 +308,11 @@ func leased(t *testing.T, ctx context.Context) []extensionsv1beta1.SandboxClaim 
 }
 
 // onlyLease returns the one claim of the slow pool, waiting until it is leased.
-func onlyLease(t *testing.T, ctx context.Context) extensionsv1beta1.SandboxClaim {
+func onlyLease(ctx context.Context, t *testing.T) extensionsv1beta1.SandboxClaim {
 	t.Helper()
 	var found extensionsv1beta1.SandboxClaim
 	eventually(t, 30*time.Second, "one lease is recorded", func() bool {
-		claims := leased(t, ctx)
+		claims := leased(ctx, t)
 		if len(claims) != 1 || claims[0].Annotations["sandbox-broker.dev/record"] == "" {
 			return false
 		}
@@ -349,7 +341,7 @@ func requireGone(t *testing.T, claim extensionsv1beta1.SandboxClaim, pod string,
 func requireNoLease(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx := within(t, d+30*time.Second)
-	eventually(t, d, "no lease is left", func() bool { return len(leased(t, ctx)) == 0 })
+	eventually(t, d, "no lease is left", func() bool { return len(leased(ctx, t)) == 0 })
 }
 
 // eventually looks at a state, which nothing reports, until it holds.
