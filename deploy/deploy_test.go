@@ -57,7 +57,7 @@ func TestPodsAreRestricted(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 3, seen, "the two templates and the broker")
+	assert.Equal(t, 4, seen, "the three templates and the broker")
 }
 
 // pinnedVersion is the one Pod Security version that all our namespaces name.

@@ -22,7 +22,7 @@ import (
 
 // bases are what people apply. sandbox-base is missing on purpose: it is only
 // applied through gvisor and kata.
-var bases = []string{"gvisor", "warmpool", "broker", "kata", "kata/runtimeclass"}
+var bases = []string{"gvisor", "gvisor-image-volume", "warmpool", "broker", "kata", "kata/runtimeclass"}
 
 // codecs decode strictly: a misspelt field is an error here, where an API server
 // would drop it silently from a custom resource.

@@ -17,7 +17,7 @@ import (
 const runnerFolder = "/opt/sandbox-runner"
 
 // templates are the overlays that make a template out of sandbox-base.
-var templates = map[string]string{"gvisor": "python-gvisor", "kata": "python-kata"}
+var templates = map[string]string{"gvisor": "python-gvisor", "gvisor-image-volume": "python-gvisor", "kata": "python-kata"}
 
 func TestSandboxTemplates(t *testing.T) {
 	for folder, name := range templates {
@@ -79,15 +79,22 @@ func checkPod(t *testing.T, spec corev1.PodSpec) {
 	}
 }
 
-// checkRunner: the init container fills a volume that user code cannot change.
+// checkRunner: the runner comes by a volume that user code cannot change, filled
+// by an init container or being the runner's image itself.
 func checkRunner(t *testing.T, spec corev1.PodSpec) {
 	t.Helper()
-	require.Len(t, spec.InitContainers, 1)
 	require.Len(t, spec.Containers, 1)
-	install, main := spec.InitContainers[0], spec.Containers[0]
-	assert.Equal(t, "runner", install.Name)
-	assert.Equal(t, []string{"/sandbox-runner", "install", runnerFolder}, install.Command)
-	assert.Equal(t, []corev1.VolumeMount{{Name: "runner", MountPath: runnerFolder}}, install.VolumeMounts)
+	main := spec.Containers[0]
+	require.Equal(t, "runner", spec.Volumes[0].Name)
+	if spec.Volumes[0].Image == nil {
+		require.Len(t, spec.InitContainers, 1)
+		install := spec.InitContainers[0]
+		assert.Equal(t, "runner", install.Name)
+		assert.Equal(t, []string{"/sandbox-runner", "install", runnerFolder}, install.Command)
+		assert.Equal(t, []corev1.VolumeMount{{Name: "runner", MountPath: runnerFolder}}, install.VolumeMounts)
+	} else {
+		assert.Empty(t, spec.InitContainers)
+	}
 
 	assert.Equal(t, "sandbox", main.Name)
 	assert.Equal(t, []string{runnerFolder + "/sandbox-runner", "serve"}, main.Command)
@@ -131,6 +138,9 @@ func checkWritablePaths(t *testing.T, spec corev1.PodSpec) {
 	assert.ElementsMatch(t, []string{"/workspace", "/tmp", "/home/sandbox"}, writable)
 	assert.Equal(t, "/workspace", spec.Containers[0].WorkingDir)
 	for _, volume := range spec.Volumes {
+		if volume.Image != nil {
+			continue // never writable
+		}
 		require.NotNil(t, volume.EmptyDir, volume.Name)
 		require.NotNil(t, volume.EmptyDir.SizeLimit, volume.Name)
 		assert.Positive(t, volume.EmptyDir.SizeLimit.Sign(), volume.Name)

@@ -41,7 +41,7 @@ func TestCustomResourcesFitTheirCRDs(t *testing.T) {
 			validated++
 		}
 	}
-	assert.Equal(t, 4, validated, "two templates and two pools")
+	assert.Equal(t, 5, validated, "three templates and two pools")
 }
 
 // agentSandboxSchemas reads the CRDs of the agent-sandbox that go.mod names.

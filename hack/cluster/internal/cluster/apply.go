@@ -20,7 +20,7 @@ import (
 
 // The project's folders that the cluster uses, relative to its root.
 const (
-	sandboxFolder  = "deploy/gvisor"
+	sandboxFolder  = "deploy/gvisor-image-volume"
 	warmPoolFolder = "deploy/warmpool"
 	brokerFolder   = "deploy/broker"
 	brokerSource   = "cmd/sandbox-broker"

@@ -92,7 +92,6 @@ func TestServersStayOffTheMachinesInterfaces(t *testing.T) {
 		{c.apiServerCommand().Args, []string{"--bind-address=10.89.0.1"}},
 		{c.controllerManagerCommand().Args, []string{"--bind-address=127.0.0.1"}},
 		{c.schedulerCommand().Args, []string{"--bind-address=127.0.0.1"}},
-		{c.kubeRouterCommand().Args, []string{"--health-port=0", "--metrics-port=0"}},
 		{c.agentSandboxCommand().Args, []string{"--metrics-bind-address=127.0.0.1:18080"}},
 	} {
 		for _, flag := range command.flags {

@@ -169,23 +169,14 @@ func (c *Cluster) kubeProxyCommand() proc.Command {
 	return c.command(kubeProxy, inputs, "--config="+c.config("kube-proxy.yaml"))
 }
 
-// kubeRouterCommand runs kube-router as firewall only; kube-proxy does the rest.
+// kubeRouterCommand runs kube-router's firewall; kube-proxy does the rest.
 func (c *Cluster) kubeRouterCommand() proc.Command {
-	command := c.command(kubeRouter, append(c.files(filepath.Join(routerFolder, restoreScript)), c.kubeconfigFile(kubeRouter)),
+	return c.command(kubeRouter, [][]byte{c.kubeconfigFile(kubeRouter)},
 		"--kubeconfig="+c.dirs.Kubeconfig(kubeRouter),
-		"--hostname-override="+plan.NodeName,
-		"--run-firewall=true",
-		"--run-router=false",
-		"--run-service-proxy=false",
-		"--run-loadbalancer=false",
-		"--enable-ipv4=true",
-		"--enable-ipv6="+strconv.FormatBool(c.families.V6),
-		"--service-cluster-ip-range="+c.families.List(plan.ServiceNet),
-		"--health-port=0",
-		"--metrics-port=0",
+		"--node="+plan.NodeName,
+		"--service-cidrs="+c.families.List(plan.ServiceNet),
+		"--ipv6="+strconv.FormatBool(c.families.V6),
 	)
-	command.Env[0] = "PATH=" + c.config(routerFolder) + ":" + systemPath
-	return command
 }
 
 func (c *Cluster) agentSandboxCommand() proc.Command {

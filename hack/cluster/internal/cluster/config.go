@@ -176,19 +176,3 @@ func withLength(addresses []string) []string {
 	}
 	return out
 }
-
-// routerFolder holds what kube-router finds in its PATH before the machine's own
-// programs; restoreScript is the one thing in it.
-const (
-	routerFolder  = "kube-router"
-	restoreScript = "ip6tables-restore"
-)
-
-// restoreScriptText mends kube-router v2.1.0, the newest release that the Go
-// module proxy had: it makes its IPv6 sets with "inet6:" before their names, but
-// its rules name them without (kube-router's issue 1653). All rules are refused
-// then, and no NetworkPolicy holds for IPv6. The script puts the names right on
-// their way to the real program.
-const restoreScriptText = `#!/bin/sh
-sed 's/--match-set KUBE-/--match-set inet6:KUBE-/g' | /usr/sbin/ip6tables-restore "$@"
-`

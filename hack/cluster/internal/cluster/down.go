@@ -86,25 +86,12 @@ func (c *Cluster) removeAll(ctx context.Context) error {
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	return c.removeState()
+	return errors.Join(removeFolder(plan.RunscRoot), c.removeState())
 }
 
 // removeState empties the state folder, but for the logs, the lock, and what is
 // built and would only be built again.
 func (c *Cluster) removeState() error {
-	for _, dir := range []string{c.dirs.State, plan.RunscRoot} {
-		// A mount that is still there would be emptied with the folder.
-		left, err := mounts.Below(dir)
-		if err != nil {
-			return err
-		}
-		if len(left) > 0 {
-			return fmt.Errorf("still mounted: %s", strings.Join(left, ", "))
-		}
-	}
-	if err := os.RemoveAll(plan.RunscRoot); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(c.dirs.State)
 	if err != nil {
 		return err
@@ -113,10 +100,23 @@ func (c *Cluster) removeState() error {
 	var problems []error
 	for _, e := range entries {
 		if !slices.Contains(keep, c.dirs.In(e.Name())) {
-			problems = append(problems, os.RemoveAll(c.dirs.In(e.Name())))
+			problems = append(problems, removeFolder(c.dirs.In(e.Name())))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// removeFolder removes a folder that nothing is mounted in: what is mounted
+// would be emptied with it.
+func removeFolder(dir string) error {
+	left, err := mounts.Below(dir)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("still mounted: %s", strings.Join(left, ", "))
+	}
+	return os.RemoveAll(dir)
 }
 
 // noteShimSockets remembers the sockets of the shims that are there. They lie in

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -133,5 +132,5 @@ func (c *Cluster) writeConfigs() error {
 			return err
 		}
 	}
-	return writeFile(c.config(filepath.Join(routerFolder, restoreScript)), []byte(restoreScriptText), 0o755)
+	return nil
 }

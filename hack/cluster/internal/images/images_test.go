@@ -100,3 +100,12 @@ sha256:bb application/vnd.oci.image.manifest.v1+json sha256:aa 1.0 MiB linux/amd
 `)
 	require.Equal(t, map[string]string{"localhost/a:dev": "sha256:aa", "sha256:bb": "sha256:aa"}, got)
 }
+
+func TestAliasesOfWhatAnImageWas(t *testing.T) {
+	listing := map[string]string{
+		"localhost/a:dev": "sha256:aa", "sha256:config-a": "sha256:aa",
+		"localhost/b:dev": "sha256:bb", "sha256:config-b": "sha256:bb",
+	}
+	require.Equal(t, []string{"sha256:config-a"}, aliases(listing, "localhost/a:dev"))
+	require.Empty(t, aliases(listing, "localhost/new:dev"))
+}

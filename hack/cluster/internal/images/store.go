@@ -33,9 +33,27 @@ func (s Store) Import(ctx context.Context, images []Image) ([]string, error) {
 		if _, err := s.ctr(ctx, "images", "import", img.Archive); err != nil {
 			return brought, fmt.Errorf("importing %s: %w", img.Name, err)
 		}
+		if old := aliases(have, img.Name); len(old) > 0 {
+			if _, err := s.ctr(ctx, append([]string{"images", "rm"}, old...)...); err != nil {
+				return brought, fmt.Errorf("removing the former %s: %w", img.Name, err)
+			}
+		}
 		brought = append(brought, img.Name)
 	}
 	return brought, nil
+}
+
+// aliases are the names by digest that containerd's CRI part gave to what an
+// image was before. Kept, they would hold every version that was ever imported.
+// Containers that run from one keep their file system without it.
+func aliases(listing map[string]string, name string) []string {
+	var found []string
+	for alias, digest := range listing {
+		if strings.HasPrefix(alias, "sha256:") && digest == listing[name] {
+			found = append(found, alias)
+		}
+	}
+	return found
 }
 
 // parseListing reads name and digest from the table that ctr prints.

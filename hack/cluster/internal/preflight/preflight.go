@@ -89,6 +89,9 @@ func cgroup() *Problem {
 	if _, err := cgroups.Find(plan.CgroupRoot); err != nil {
 		return &Problem{"no usable cgroup: " + err.Error(), "kubelet limits pods with them"}
 	}
+	if root() != nil {
+		return nil // then of course it cannot be written
+	}
 	if err := syscall.Access("/sys/fs/cgroup", 0x2); err != nil {
 		return &Problem{"/sys/fs/cgroup cannot be written", "kubelet makes a group for each pod"}
 	}

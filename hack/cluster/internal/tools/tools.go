@@ -83,7 +83,7 @@ var Groups = []Group{
 	},
 	{
 		Name:     "kube-router",
-		Programs: []Program{{"kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"}},
+		Programs: []Program{{"kube-router", "./firewall"}},
 	},
 }
 
