@@ -35,8 +35,10 @@ var stopOrder = []string{
 const (
 	// stopWait is how long a component gets to end by itself.
 	stopWait = 10 * time.Second
-	// apiServerStopWait is longer: it first lets its open watches run out.
-	apiServerStopWait = 30 * time.Second
+	// apiServerStopWait is longer: it first lets its open watches run out. A
+	// client outside the cluster can keep one open for a minute; by then there
+	// is nothing left to wait for.
+	apiServerStopWait = 20 * time.Second
 )
 
 func stopWaitOf(name string) time.Duration {
