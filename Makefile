@@ -10,7 +10,7 @@ FUZZTIME ?= 10s
 # Given to `go test` by test and e2e, for example TESTFLAGS='-run TestExitCodes -v'.
 TESTFLAGS ?=
 # The bound on the whole of e2e.
-E2E_TIMEOUT ?= 20m
+E2E_TIMEOUT ?= 28m
 # Given to `bin/cluster up`, for example '--help'.
 CLUSTER_UP_ARGS ?=
 # Given to `bin/sandbox-broker bench`.
@@ -60,8 +60,8 @@ test: ## Vet and test both modules, the main one with the race detector
 	$(GO) test -C hack/cluster $(TESTFLAGS) ./...
 
 .PHONY: golden
-golden: ## Write the golden files of the rendered manifests anew
-	$(GO) test ./deploy/... -update
+golden: ## Write the golden files of manifests, frames and help texts anew
+	$(GO) test ./deploy ./sandboxclient/wire ./cmd/sandbox-broker -update
 
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz target for FUZZTIME

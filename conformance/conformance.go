@@ -32,8 +32,9 @@ const (
 	patience = 60 * time.Second
 	// pollEvery is how often a state that cannot be watched is looked at.
 	pollEvery = 20 * time.Millisecond
-	// gone is how soon an ended sandbox must be gone.
-	gone = 5 * time.Second
+	// gone is how soon an ended sandbox must be gone, also on a machine that is
+	// busy starting others.
+	gone = 30 * time.Second
 )
 
 var key = []byte(strings.Repeat("k", 32))

@@ -108,6 +108,7 @@ func tokenFile(t *testing.T) string {
 }
 
 func TestClientKilledInMidRun(t *testing.T) {
+	settle(t)
 	ctx := within(t, time.Minute)
 	cli := exec.CommandContext(ctx, filepath.Join(root(), "bin", "sandbox-broker"), "run", "--server", site.url, "--token-file", tokenFile(t),
 		"--pool", slow, "--language", "shell", "-e", "echo up; sleep 60")
@@ -159,6 +160,7 @@ func TestDeathUnderARunningExec(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			settle(t)
 			ctx := within(t, 2*time.Minute)
 			stdin, goOn := io.Pipe()
 			out := &timedWriter{}

@@ -282,6 +282,31 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// settle waits until nothing of earlier tests goes on: no lease of the slow pool,
+// no pod that is ending, the warm pool full. A test of times needs it.
+func settle(t *testing.T) {
+	t.Helper()
+	ctx := within(t, 3*time.Minute)
+	eventually(t, 2*time.Minute, "the cluster has settled", func() bool {
+		if len(leased(ctx, t)) > 0 {
+			return false
+		}
+		var pool extensionsv1beta1.SandboxWarmPool
+		require.NoError(t, k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: warmPool}, &pool))
+		if pool.Spec.Replicas == nil || pool.Status.ReadyReplicas < *pool.Spec.Replicas {
+			return false
+		}
+		var pods corev1.PodList
+		require.NoError(t, k8s.List(ctx, &pods, client.InNamespace(namespace)))
+		for i := range pods.Items {
+			if !pods.Items[i].DeletionTimestamp.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // podOf returns the pod that was adopted for a claim.
 func podOf(ctx context.Context, t *testing.T, claim string) *corev1.Pod {
 	t.Helper()

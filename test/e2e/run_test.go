@@ -57,6 +57,7 @@ func TestInsideIsGVisorAndLocked(t *testing.T) {
 }
 
 func TestClaimAndPodAreGoneAfterTheRun(t *testing.T) {
+	settle(t)
 	ctx := within(t, time.Minute)
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -173,6 +174,7 @@ func TestBinaryBytesPassUnchanged(t *testing.T) {
 }
 
 func TestLeaseKeepsFilesBetweenExecs(t *testing.T) {
+	settle(t)
 	ctx := within(t, time.Minute)
 	lease, err := newClient(t).Acquire(ctx, slow)
 	require.NoError(t, err)
