@@ -49,7 +49,7 @@ type site struct {
 func pool() broker.PoolConfig {
 	return broker.PoolConfig{
 		Name: "test", MaxSandboxes: 4, DetachGrace: 300 * time.Millisecond, Linger: 300 * time.Millisecond,
-		QueueTimeout: 10 * time.Second, CodeLimit: 4096, MaxTimeout: 20 * time.Second,
+		QueueTimeout: time.Minute, CodeLimit: 4096, MaxTimeout: 20 * time.Second,
 	}
 }
 
@@ -170,7 +170,7 @@ func shell() wire.Request {
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -178,7 +178,7 @@ func deadline(t *testing.T) context.Context {
 // eventually watches for a state that nothing reports.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, 15*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, ok, time.Minute, 5*time.Millisecond, what)
 }
 
 // syncBuffer is a log that can be read while it is written.
