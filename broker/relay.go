@@ -28,6 +28,9 @@ type Stream interface {
 // after SIGTERM, and room for a busy node.
 const deadlineSlack = 10 * time.Second
 
+// forgetTimeout bounds the wait for a runner to take note that an ending arrived.
+const forgetTimeout = 2 * time.Second
+
 // maxHeld bounds the signals remembered for a channel that is being reopened.
 const maxHeld = 16
 
@@ -99,22 +102,32 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 	}
 }
 
-// close lets go of the runner's stream, telling it first if the client has the
-// ending, so that it forgets the exec.
+// close lets go of the runner's stream. If the client has the ending and the
+// sandbox lives on, the runner is told first, so that it forgets the exec.
 func (r *relay) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.backstop != nil {
 		r.backstop.Stop()
 	}
-	if r.stream == nil {
+	s, forget := r.stream, r.hasDone && r.lease.kind == KindLease
+	r.stream = nil
+	r.mu.Unlock()
+	if s == nil {
 		return
 	}
-	if r.hasDone {
-		_ = r.stream.Send(wire.Frame{Kind: wire.KindDone}) // else it is forgotten with the sandbox
+	defer s.Close()
+	if !forget || s.Send(wire.Frame{Kind: wire.KindDone}) != nil {
+		return
 	}
-	r.stream.Close()
-	r.stream = nil
+	// Closing at once could overtake the frame. The runner ends the stream when
+	// it has read it; nobody else reads here any more.
+	late := time.AfterFunc(forgetTimeout, s.Close)
+	defer late.Stop()
+	for {
+		if _, err := s.Recv(); err != nil {
+			return
+		}
+	}
 }
 
 // loop attaches until there is an ending.

@@ -332,3 +332,16 @@ func TestNextBrokerTakesOver(t *testing.T) {
 	require.Equal(t, "two\n", string(again.until(wire.KindStdout).Payload))
 	again.until(wire.KindExit)
 }
+
+// A confirmed exec is forgotten by the runner: a lease is good for more execs
+// than it may hold at once (64).
+func TestLeaseIsGoodForManyExecs(t *testing.T) {
+	s := newSite(t)
+	ctx := deadline(t)
+	lease, err := s.client(tokenA).Acquire(ctx, "test")
+	require.NoError(t, err)
+	for i := range 150 {
+		require.NoError(t, lease.Command("true").Run(ctx), "exec %d", i)
+	}
+	require.NoError(t, lease.Release(ctx))
+}
