@@ -38,13 +38,13 @@ func (r *relay) fromRunner(f wire.Frame) (*wire.Ending, error) {
 func (r *relay) started() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.began.IsZero() || r.start.AttachOnly {
-		if r.began.IsZero() {
-			r.began = time.Now()
-		}
+	if r.began.IsZero() {
+		r.began = time.Now()
+	}
+	if r.start.AttachOnly {
 		return
 	}
-	r.began, r.code = time.Now(), nil
+	r.code = nil
 	l := r.lease
 	r.backstop = time.AfterFunc(r.start.Timeout+deadlineSlack, func() {
 		l.end(Fate{Reason: wire.ReasonTimeout, Message: "the sandbox did not end the program at its deadline"})

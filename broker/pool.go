@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// stockLife is how far ahead the end of a sandbox in stock lies: should every
-	// broker die, the stock is gone by then. Half of it later that end is moved.
-	stockLife = 10 * time.Minute
 	// takeBackoffMin and takeBackoffMax bound the pause after failed takes.
 	takeBackoffMin = 500 * time.Millisecond
 	takeBackoffMax = 15 * time.Second
@@ -137,21 +134,6 @@ func (p *pool) exhausted(reason, format string, args ...any) error {
 	e := wire.Errorf(wire.CodeExhausted, "the pool %q has no sandbox left (maxSandboxes %d): "+format, append([]any{p.cfg.Name, p.cfg.MaxSandboxes}, args...)...)
 	e.Reason, e.RetryAfterMS = reason, time.Second.Milliseconds()
 	return e
-}
-
-// popStock takes the oldest living member of the stock. mu is held.
-func (p *pool) popStock() *member {
-	for len(p.stock) > 0 {
-		m := p.stock[0]
-		p.stock = p.stock[1:]
-		select {
-		case <-m.ch.Done():
-			p.discard(m) // its guard has not noticed yet
-		default:
-			return m
-		}
-	}
-	return nil
 }
 
 // giveBack passes on a member that was handed to a caller who no longer wants
@@ -286,76 +268,6 @@ func openChannel(ctx context.Context, sb Sandbox, s secret, expectBoot string) (
 		return nil, err
 	}
 	return channel.Open(ctx, conn, s.channelKey(sb.ID()), expectBoot)
-}
-
-// guard watches a member while it is in stock: it leaves when its channel
-// breaks, and its end is moved before it comes.
-func (p *pool) guard(m *member) {
-	renew := time.NewTicker(stockLife / 2)
-	defer renew.Stop()
-	for {
-		select {
-		case <-p.life.Done():
-			return
-		case <-m.ch.Done():
-			p.drop(m)
-			return
-		case <-renew.C:
-			if !p.inStock(m) {
-				return
-			}
-			until := time.Now().Add(stockLife)
-			ctx, cancel := context.WithTimeout(p.life, dialTimeout)
-			err := m.sb.Extend(ctx, until)
-			cancel()
-			if err != nil {
-				p.log.Warn("a sandbox in stock could not be renewed", "sandbox", m.sb.ID().Name, "error", err)
-				p.drop(m)
-				return
-			}
-		}
-	}
-}
-
-func (p *pool) inStock(m *member) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.stock {
-		if s == m {
-			return true
-		}
-	}
-	return false
-}
-
-// drop removes a member from the stock and ends it. It does nothing if the
-// member has been handed out meanwhile.
-func (p *pool) drop(m *member) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, s := range p.stock {
-		if s == m {
-			p.stock = append(p.stock[:i], p.stock[i+1:]...)
-			p.discard(m)
-			p.fill()
-			return
-		}
-	}
-}
-
-// died drops a sandbox from the stock, if it is there.
-func (p *pool) died(id SandboxID) {
-	p.mu.Lock()
-	var m *member
-	for _, s := range p.stock {
-		if s.sb.ID() == id {
-			m = s
-		}
-	}
-	p.mu.Unlock()
-	if m != nil {
-		p.drop(m)
-	}
 }
 
 // discard ends a member that is in no count. mu is held.

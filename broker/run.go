@@ -95,11 +95,13 @@ func (b *Broker) run(ctx context.Context, c Caller, req wire.Request, code []byt
 func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, st channel.Start, code []byte, s Stream, began time.Time) error {
 	cfg := l.pool.cfg
 	log := b.log.With("request", c.RequestID, "tenant", c.Tenant, "pool", cfg.Name, "lease", l.sb.ID().Name, "exec", execID)
-	if !st.AttachOnly {
-		log.Info("exec", "language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", sum(code), "code_bytes", len(code))
-	}
-	ctx, span := tracer.Start(ctx, "exec", trace.WithAttributes(attribute.String("code.sha256", sum(code)), attribute.String("sandbox.lease", l.sb.ID().Name)))
+	ctx, span := tracer.Start(ctx, "exec", trace.WithAttributes(attribute.String("sandbox.lease", l.sb.ID().Name)))
 	defer span.End()
+	if !st.AttachOnly {
+		hash := sum(code)
+		span.SetAttributes(attribute.String("code.sha256", hash))
+		log.Info("exec", "language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(code))
+	}
 	st.Lease = l.sb.ID().Name
 	started := time.Now()
 	n, confirmed, err := newRelay(l, execID, st, code, s, func() {
@@ -161,8 +163,8 @@ func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []by
 	req.Pool = l.pool.cfg.Name
 	if req.ID == "" {
 		req.ID = randomID()
-	} else if !execIDPattern.MatchString(req.ID) {
-		return wire.Invalid("id", maxExecID, "an exec's ID has 1 to %d characters of 0-9, A-Z, a-z, _ and -", maxExecID)
+	} else if err := wire.CheckExecID(req.ID); err != nil {
+		return err
 	}
 	_, st, err := b.prepare(c, req, code)
 	if err != nil {

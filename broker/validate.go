@@ -11,15 +11,11 @@ import (
 
 // Bounds on a request.
 const (
-	maxArgs   = 1024 // arguments of a program
-	maxEnv    = 256  // environment variables
-	maxExecID = 64   // characters of an exec's ID
+	maxArgs = 1024 // arguments of a program
+	maxEnv  = 256  // environment variables
 )
 
-var (
-	execIDPattern = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
-	envPattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-)
+var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // checkProgram validates what a caller wants to run, before anything is taken
 // for it, and returns its timeout.

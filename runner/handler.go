@@ -3,15 +3,11 @@ package runner
 import (
 	"encoding/json"
 	"net/http"
-	"regexp"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/internal/version"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
-
-// execID is what an exec may be called.
-var execID = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
 
 // handler serves one sandbox's channel.
 func (s *supervisor) handler() http.Handler {
@@ -42,8 +38,8 @@ func (s *supervisor) serveBind(w http.ResponseWriter, r *http.Request) {
 // serveExec carries one exec's stream; see channel.Start.
 func (s *supervisor) serveExec(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if !execID.MatchString(id) {
-		refuse(w, wire.Invalid("id", 64, "an exec's ID has 1 to 64 characters of 0-9, A-Z, a-z, _ and -"))
+	if err := wire.CheckExecID(id); err != nil {
+		refuse(w, err)
 		return
 	}
 	in := channel.NewFrameReader(r.Body, wire.MaxControl+wire.MaxCode)

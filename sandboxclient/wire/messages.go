@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"regexp"
 )
 
 // Op names what a request asks for.
@@ -63,8 +64,8 @@ type Request struct {
 
 	// Lease is a lease's handle (exec, release).
 	Lease string `json:"lease,omitempty"`
-	// ID is the client's name for a new exec in that lease, at most 64 characters
-	// of [0-9A-Za-z_-]; starting one that exists attaches to it. Empty: the broker
+	// ID is the client's name for a new exec in that lease, see [CheckExecID];
+	// starting one that exists attaches to it. Empty: the broker
 	// makes one.
 	ID string `json:"id,omitempty"`
 	// Exec is an exec's handle (attach).
@@ -85,6 +86,20 @@ type Request struct {
 	// Traceparent and Tracestate carry the caller's trace (W3C Trace Context).
 	Traceparent string `json:"traceparent,omitempty"`
 	Tracestate  string `json:"tracestate,omitempty"`
+}
+
+// maxExecID bounds an exec's ID, in characters.
+const maxExecID = 64
+
+var execID = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
+
+// CheckExecID says whether an exec may be called so: 1 to 64 characters of
+// [0-9A-Za-z_-]. The error is an *Error with code [CodeInvalid].
+func CheckExecID(id string) error {
+	if !execID.MatchString(id) {
+		return invalid("id", maxExecID, "an exec's ID has 1 to %d characters of 0-9, A-Z, a-z, _ and -", maxExecID)
+	}
+	return nil
 }
 
 // Credit is a Window without its FD.
