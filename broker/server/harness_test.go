@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/broker/server"
@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	processtest.Main()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // Tokens of the two tenants that tests act as.

@@ -224,6 +224,7 @@ func TestAttachWithinTheGrace(t *testing.T) {
 func TestChannelCutLosesNothing(t *testing.T) {
 	s := newSite(t)
 	r, w := io.Pipe()
+	t.Cleanup(func() { _ = w.Close() }) // ends the client's last read
 	out := make(chan string, 1)
 	go func() {
 		res, err := s.client(tokenA).Run(deadline(t), sandboxclient.Code{
