@@ -20,7 +20,7 @@ type streams struct {
 func run(ctx context.Context, args []string, s streams) int {
 	root := newRootCommand(s)
 	root.SetArgs(args)
-	return report(root.ExecuteContext(ctx), s.err)
+	return report(root.ExecuteContext(ctx), harmless(s.err))
 }
 
 func newRootCommand(s streams) *cobra.Command {

@@ -33,6 +33,7 @@ type runCommand struct {
 	isInline bool   // -e was given
 	timeout  time.Duration
 	env      []string
+	raw      bool
 }
 
 func newRunCommand(s streams) *cobra.Command {
@@ -44,7 +45,8 @@ func newRunCommand(s streams) *cobra.Command {
 
 The code comes from FILE, from standard input (-), or from -e. What follows FILE
 goes to the program, and so does what follows "--". Standard input goes to the
-program too, unless the code comes from there or it is a terminal.
+program too, unless the code comes from there or it is a terminal. Output that
+goes to a terminal is shown without control sequences, unless --raw is given.
 
 The exit code is the program's own, except for
   124    its time was over
@@ -70,6 +72,7 @@ The exit code is the program's own, except for
 	flags.StringVarP(&r.inline, "eval", "e", "", "run `CODE` instead of a file")
 	flags.DurationVar(&r.timeout, "timeout", 0, "end the program after this `time`, such as 30s (default the pool's)")
 	flags.StringArrayVar(&r.env, "env", nil, "set a variable in the sandbox, as `KEY=VALUE`; may be repeated")
+	flags.BoolVar(&r.raw, "raw", false, "pass control sequences on to the terminal")
 	r.connect.register(flags)
 	return cmd
 }
@@ -93,6 +96,9 @@ func (r *runCommand) code(ctx context.Context, args []string) (sandboxclient.Cod
 	code := sandboxclient.Code{
 		Pool: r.pool, Language: r.language, Timeout: r.timeout,
 		Stdin: programInput(r.in), Stdout: r.out, Stderr: r.err,
+	}
+	if !r.raw {
+		code.Stdout, code.Stderr = harmless(r.out), harmless(r.err)
 	}
 	var err error
 	if code.Env, err = parseEnv(r.env); err != nil {
