@@ -65,15 +65,19 @@ func fateOf(pod *corev1.Pod) (broker.Fate, bool) {
 }
 
 // terminated returns how a container of the sandbox ended, now or, had it been
-// restarted, before; nil while all run.
+// restarted, before: the first that was killed for its memory, else the first
+// that ended; nil while all run.
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	var first *corev1.ContainerStateTerminated
 	for _, st := range pod.Status.ContainerStatuses {
-		if t := st.State.Terminated; t != nil {
-			return t
-		}
-		if t := st.LastTerminationState.Terminated; t != nil {
-			return t
+		for _, t := range []*corev1.ContainerStateTerminated{st.State.Terminated, st.LastTerminationState.Terminated} {
+			if t != nil && t.Reason == reasonOOMKilled {
+				return t
+			}
+			if first == nil {
+				first = t
+			}
 		}
 	}
-	return nil
+	return first
 }

@@ -98,8 +98,9 @@ func (p *Provider) ready(ctx context.Context, c *extensionsv1beta1.SandboxClaim)
 	changed := p.subscribe(c.UID)
 	defer p.unsubscribe(c.UID)
 	last := errors.New("agent-sandbox has not looked at the claim yet: is its controller running?")
+	seen := false
 	for {
-		s, why, err := p.evaluate(ctx, c)
+		s, why, err := p.evaluate(ctx, c, &seen)
 		if s != nil || err != nil {
 			return s, err
 		}
@@ -118,18 +119,21 @@ func (p *Provider) ready(ctx context.Context, c *extensionsv1beta1.SandboxClaim)
 }
 
 // evaluate looks at a claim and its pod once: a sandbox, a reason to go on
-// waiting, or an error that waiting will not mend.
-func (p *Provider) evaluate(ctx context.Context, c *extensionsv1beta1.SandboxClaim) (*sandbox, error, error) {
+// waiting, or an error that waiting will not mend. seen is kept from look to look:
+// a claim that is not there was deleted if it was there before.
+func (p *Provider) evaluate(ctx context.Context, c *extensionsv1beta1.SandboxClaim, seen *bool) (*sandbox, error, error) {
 	var now extensionsv1beta1.SandboxClaim
-	if err := p.client.Get(ctx, client.ObjectKeyFromObject(c), &now); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil, nil // the watch has not seen it yet
-		}
+	err := p.client.Get(ctx, client.ObjectKeyFromObject(c), &now)
+	gone := apierrors.IsNotFound(err)
+	switch {
+	case gone && !*seen:
+		return nil, nil, nil // the watch has not seen it yet
+	case err != nil && !gone:
 		return nil, nil, fmt.Errorf("agentsandbox: reading claim %s: %w", c.Name, err)
-	}
-	if now.UID != c.UID || !now.DeletionTimestamp.IsZero() {
+	case gone || now.UID != c.UID || !now.DeletionTimestamp.IsZero():
 		return nil, nil, fmt.Errorf("agentsandbox: claim %s was deleted while it was being bound", c.Name)
 	}
+	*seen = true
 	cond := meta.FindStatusCondition(now.Status.Conditions, string(sandboxv1beta1.SandboxConditionReady))
 	if cond == nil {
 		return nil, nil, nil

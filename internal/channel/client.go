@@ -122,7 +122,8 @@ func (c *Client) Bind(ctx context.Context, b Bind) error {
 // Status asks the runner how it is.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	return s, c.call(ctx, PathStatus, nil, &s)
+	err := c.call(ctx, PathStatus, nil, &s)
+	return s, err
 }
 
 func (c *Client) call(ctx context.Context, route string, in, out any) error {

@@ -26,8 +26,6 @@ const keySize = 32
 var (
 	// ErrKeyRefused says that one end did not prove the channel's key.
 	ErrKeyRefused = errors.New("channel: the other end does not have this sandbox's key")
-	// ErrNotFirst says that a runner believed fresh already holds a key.
-	ErrNotFirst = errors.New("channel: the runner already holds a key")
 )
 
 // hello is the runner's first message.
@@ -87,8 +85,8 @@ func (id *Identity) Accept(conn io.ReadWriter) error {
 	if a.Version != protocolVersion {
 		return fmt.Errorf("channel: the broker speaks version %d, this runner %d", a.Version, protocolVersion)
 	}
-	key, err := id.keyFor(a)
-	if err != nil || !hmac.Equal(a.Proof, proof(key, "broker", h, a.Nonce)) {
+	key, ok := id.prove(a, h)
+	if !ok {
 		_ = writeMessage(conn, verdict{}) // the connection is closed either way
 		return ErrKeyRefused
 	}
@@ -98,18 +96,20 @@ func (id *Identity) Accept(conn io.ReadWriter) error {
 	return nil
 }
 
-// keyFor returns the installed key, installing the one offered if it is the first.
-func (id *Identity) keyFor(a answer) ([]byte, error) {
+// prove checks the broker's proof against the installed key, or against the one
+// it offers if none is installed; that one is installed only if the proof holds.
+func (id *Identity) prove(a answer, h hello) (key []byte, ok bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.key != nil {
-		return id.key, nil
+	key = id.key
+	if key == nil {
+		key = a.Key
 	}
-	if len(a.Key) != keySize {
-		return nil, ErrKeyRefused
+	if len(key) != keySize || !hmac.Equal(a.Proof, proof(key, "broker", h, a.Nonce)) {
+		return nil, false
 	}
-	id.key = a.Key
-	return id.key, nil
+	id.key = key
+	return key, true
 }
 
 // greet performs the broker's side and returns the runner's boot ID. With
