@@ -243,6 +243,13 @@ func (r *relay) hostile(what string) error {
 	return errChannel
 }
 
+// stdinBytes is how much input the client has sent.
+func (r *relay) stdinBytes() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stdinAt + uint64(len(r.stdin))
+}
+
 // forward passes a client's frame to the runner. A failure is the channel's: the
 // stream's reader finds it. mu is held.
 func (r *relay) forward(f wire.Frame) {

@@ -97,21 +97,29 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 	log := b.log.With("request", c.RequestID, "tenant", c.Tenant, "pool", cfg.Name, "lease", l.sb.ID().Name, "exec", execID)
 	ctx, span := tracer.Start(ctx, "exec", trace.WithAttributes(attribute.String("sandbox.lease", l.sb.ID().Name)))
 	defer span.End()
-	if !st.AttachOnly {
+	switch {
+	case st.AttachOnly:
+	case st.Program.File != nil:
+		op := string(st.Program.File.Op)
+		span.SetAttributes(attribute.String("file.op", op))
+		log = log.With("file", op)
+		log.Info("exec", "timeout", st.Timeout.String())
+	default:
 		hash := sum(code)
 		span.SetAttributes(attribute.String("code.sha256", hash))
 		log.Info("exec", "language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(code))
 	}
 	st.Lease = l.sb.ID().Name
 	started := time.Now()
-	n, confirmed, err := newRelay(l, execID, st, code, s, func() {
+	r := newRelay(l, execID, st, code, s, func() {
 		b.metrics.firstByte.WithLabelValues(cfg.Name).Observe(time.Since(began).Seconds())
-	}).run(ctx)
+	})
+	n, confirmed, err := r.run(ctx)
 	if n != nil {
 		span.SetAttributes(attribute.String("exec.reason", string(n.Reason)), attribute.Int("exec.exit_code", n.ExitCode))
 		b.metrics.ended(cfg.Name, n, time.Since(started))
 		log.Info("exec ended", "reason", n.Reason, "exit_code", n.ExitCode, "cause", n.Cause, "signal", n.Signal,
-			"stdout_bytes", n.StdoutBytes, "stderr_bytes", n.StderrBytes, "complete", n.Complete, "wall_ms", time.Since(started).Milliseconds())
+			"stdin_bytes", r.stdinBytes(), "stdout_bytes", n.StdoutBytes, "stderr_bytes", n.StderrBytes, "complete", n.Complete, "wall_ms", time.Since(started).Milliseconds())
 	}
 	if l.kind != KindRun {
 		return err

@@ -23,6 +23,9 @@ func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, e
 	if p == nil {
 		return 0, wire.Invalid("program", 0, "the request names no program")
 	}
+	if p.File != nil {
+		return c.checkFile(p, code)
+	}
 	switch {
 	case p.Language == "" && len(p.Argv) == 0:
 		return 0, wire.Invalid("program.language", 0, "a program needs a language with code, or an argv")
@@ -50,6 +53,34 @@ func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, e
 		if !envPattern.MatchString(k) || strings.ContainsRune(v, 0) {
 			return 0, wire.Invalid("program.env", 0, "%q cannot be an environment variable: a name has letters, digits and _, a value no zero byte", k)
 		}
+	}
+	return c.checkTimeout(p.TimeoutMS)
+}
+
+// checkFile validates an operation on a file. Without a timeout it may take the
+// pool's longest: who moves a file does not know how long that takes. The path is
+// the caller's data and is not repeated, because refusals are logged.
+func (c PoolConfig) checkFile(p *wire.Program, code []byte) (time.Duration, error) {
+	f := p.File
+	switch {
+	case p.Language != "" || len(p.Argv) > 0 || len(p.Env) > 0 || p.Dir != "" || len(code) > 0:
+		return 0, wire.Invalid("program.file", 0, "an operation on a file has no language, code, argv, env or dir")
+	case f.Op != wire.FileRead && f.Op != wire.FileWrite:
+		return 0, wire.Invalid("program.file.op", 0, "the operations on a file are %s and %s", wire.FileRead, wire.FileWrite)
+	case f.Path == "" || len(f.Path) > wire.MaxFilePath:
+		return 0, wire.Invalid(wire.FieldFilePath, wire.MaxFilePath, "a path of %d bytes lies outside 1 to %d", len(f.Path), wire.MaxFilePath)
+	case strings.ContainsRune(f.Path, 0):
+		return 0, wire.Invalid(wire.FieldFilePath, 0, "the path holds a zero byte")
+	case f.Mode > wire.MaxFileMode:
+		return 0, wire.Invalid("program.file.mode", wire.MaxFileMode, "the mode %#o has more than the permission bits, which go up to %#o", f.Mode, wire.MaxFileMode)
+	case f.Op == wire.FileRead && f.Mode != 0:
+		return 0, wire.Invalid("program.file.mode", 0, "a mode is for a write; a read has none")
+	case f.Op == wire.FileRead && p.Stdin:
+		return 0, wire.Invalid("program.stdin", 0, "a read takes no input")
+	case f.Op == wire.FileWrite && !p.Stdin:
+		return 0, wire.Invalid("program.stdin", 0, "a write needs input: the file's content")
+	case p.TimeoutMS == 0:
+		return c.MaxTimeout, nil
 	}
 	return c.checkTimeout(p.TimeoutMS)
 }

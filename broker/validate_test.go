@@ -25,6 +25,11 @@ func TestProgramsAreRefusedByFieldAndLimit(t *testing.T) {
 	for i := range maxEnv + 1 {
 		many["V"+strings.Repeat("x", i)] = ""
 	}
+	file := func(change func(*wire.Program)) *wire.Program {
+		p := &wire.Program{Stdin: true, File: &wire.FileOp{Op: wire.FileWrite, Path: "a"}}
+		change(p)
+		return p
+	}
 	for name, c := range map[string]struct {
 		program *wire.Program
 		code    string
@@ -54,7 +59,24 @@ func TestProgramsAreRefusedByFieldAndLimit(t *testing.T) {
 		},
 		"a negative timeout": {python(func(p *wire.Program) { p.TimeoutMS = -1 }), "x", "program.timeout_ms", 20000},
 		// In nanoseconds this number would wrap around into the allowed range.
-		"a timeout that overflows": {python(func(p *wire.Program) { p.TimeoutMS = math.MaxInt64/1_000_000 + 2 }), "x", "program.timeout_ms", 20000},
+		"a timeout that overflows":  {python(func(p *wire.Program) { p.TimeoutMS = math.MaxInt64/1_000_000 + 2 }), "x", "program.timeout_ms", 20000},
+		"a file and code":           {file(func(*wire.Program) {}), "x", "program.file", 0},
+		"a file and a language":     {file(func(p *wire.Program) { p.Language = "python" }), "", "program.file", 0},
+		"a file and an argv":        {file(func(p *wire.Program) { p.Argv = []string{"true"} }), "", "program.file", 0},
+		"a file and a variable":     {file(func(p *wire.Program) { p.Env = map[string]string{"A": ""} }), "", "program.file", 0},
+		"a file and a directory":    {file(func(p *wire.Program) { p.Dir = "d" }), "", "program.file", 0},
+		"a file without operation":  {file(func(p *wire.Program) { p.File.Op = "" }), "", "program.file.op", 0},
+		"an unknown file operation": {file(func(p *wire.Program) { p.File.Op = "append" }), "", "program.file.op", 0},
+		"a file without a path":     {file(func(p *wire.Program) { p.File.Path = "" }), "", "program.file.path", 4096},
+		"a file's path too long":    {file(func(p *wire.Program) { p.File.Path = strings.Repeat("x", 4097) }), "", "program.file.path", 4096},
+		"a file's path with a zero": {file(func(p *wire.Program) { p.File.Path = "a\x00" }), "", "program.file.path", 0},
+		"a file's mode too wide":    {file(func(p *wire.Program) { p.File.Mode = 0o1000 }), "", "program.file.mode", 0o777},
+		"a write without input":     {file(func(p *wire.Program) { p.Stdin = false }), "", "program.stdin", 0},
+		"a read with input":         {file(func(p *wire.Program) { p.File.Op = wire.FileRead }), "", "program.stdin", 0},
+		"a read with a mode": {
+			file(func(p *wire.Program) { p.File.Op, p.File.Mode, p.Stdin = wire.FileRead, 0o600, false }), "", "program.file.mode", 0,
+		},
+		"a file's timeout over the pool's": {file(func(p *wire.Program) { p.TimeoutMS = 20001 }), "", "program.timeout_ms", 20000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,6 +93,14 @@ func TestProgramsAreRefusedByFieldAndLimit(t *testing.T) {
 	timeout, err = pool.checkProgram(python(func(p *wire.Program) { p.TimeoutMS = 1000 }), []byte("x"))
 	require.NoError(t, err)
 	require.Equal(t, time.Second, timeout)
+
+	pool.DefaultTimeout = 10 * time.Second
+	timeout, err = pool.checkProgram(file(func(p *wire.Program) { p.File.Path = strings.Repeat("x", 4096); p.File.Mode = 0o777 }), nil)
+	require.NoError(t, err)
+	require.Equal(t, 20*time.Second, timeout, "a file may take the pool's longest")
+	timeout, err = pool.checkProgram(file(func(p *wire.Program) { p.TimeoutMS = 2000 }), nil)
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Second, timeout)
 }
 
 func TestWindowsAreChecked(t *testing.T) {

@@ -22,7 +22,7 @@ type execution struct {
 	sup      *supervisor
 	pid      int
 	started  time.Time
-	script   string
+	scratch  string // see command
 	in       *input // nil: the program reads end of file
 	out, err *output
 
@@ -38,7 +38,7 @@ type execution struct {
 
 // start runs a command. Its ID is free: the supervisor holds it.
 func (s *supervisor) start(id string, c command, withStdin bool, timeout time.Duration) (*execution, error) {
-	e := &execution{id: id, sup: s, script: c.script, out: newOutput(), err: newOutput(), gone: make(chan struct{})}
+	e := &execution{id: id, sup: s, scratch: c.scratch, out: newOutput(), err: newOutput(), gone: make(chan struct{})}
 	files, ours, err := stdio(withStdin)
 	if err != nil {
 		return nil, err
@@ -154,8 +154,8 @@ func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.Wai
 		_ = f.SetReadDeadline(time.Now().Add(strayTimeout))
 	}
 	outputs.Wait()
-	if e.script != "" {
-		_ = os.Remove(e.script) // the program may have removed it
+	if e.scratch != "" {
+		_ = os.Remove(e.scratch) // the program may have removed it
 	}
 	e.mu.Lock()
 	e.ending = e.makeEnding(st, wall)

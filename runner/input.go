@@ -77,7 +77,10 @@ func (in *input) window() wire.Window {
 	return wire.Window{FD: wire.Stdin, Acked: in.taken, Limit: in.taken + stdinWindow}
 }
 
-// feed writes the input to w and closes it at its end, or when stop is closed.
+// feed writes the input to w and closes it at its end, or when stop is closed:
+// then the program has ended, or SIGKILL is on its way to it. A living program
+// sees no end but the one that the client has sent: File takes it for the word
+// that a content is whole.
 func (in *input) feed(w *os.File, stop <-chan struct{}) {
 	defer func() { _ = w.Close() }()
 	for {

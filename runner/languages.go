@@ -37,9 +37,9 @@ type command struct {
 	argv []string
 	dir  string
 	env  []string
-	// script is the file written for this exec; it is removed at its end. Empty
-	// for an argv.
-	script string
+	// scratch is a file that is removed at the exec's end if it is still there: the
+	// script of code, or what a file write has not put in its place. Empty: none.
+	scratch string
 }
 
 // resolve turns a program into a command. The code, if any, is written into the
@@ -54,6 +54,9 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 	}
 	if st, err := os.Stat(c.dir); err != nil || !st.IsDir() {
 		return c, wire.Invalid("program.dir", 0, "the working directory %q does not exist in the sandbox", p.Dir)
+	}
+	if p.File != nil {
+		return c, s.resolveFile(&c, id, p.File)
 	}
 	if len(p.Argv) > 0 && p.Language == "" {
 		c.argv = p.Argv
@@ -76,7 +79,7 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 	if err != nil {
 		return c, err
 	}
-	c.script = filepath.Join(c.dir, name)
+	c.scratch = filepath.Join(c.dir, name)
 	c.argv = append(append(append(c.argv, l.flags...), name), p.Argv...)
 	return c, nil
 }

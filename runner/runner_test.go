@@ -9,12 +9,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/runner"
@@ -24,9 +26,19 @@ import (
 // The test binary is also the runner: tests start it as a process of its own,
 // since a runner reaps every child it has.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == argFile {
+		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM) // as main has it
+		err := runner.File(ctx, os.Args[2:], os.Stdin, os.Stdout, os.Stderr)
+		stop()
+		if err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	switch os.Getenv("RUNNER_TEST_AS") {
 	case "serve":
-		if err := runner.Serve(context.Background(), runner.Options{Socket: os.Getenv("RUNNER_TEST_SOCKET")}); err != nil {
+		o := runner.Options{Socket: os.Getenv("RUNNER_TEST_SOCKET"), Self: []string{os.Args[0], argFile}}
+		if err := runner.Serve(context.Background(), o); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -40,6 +52,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// argFile is the argument with which a runner starts this program for a file.
+const argFile = "runner-test-file"
 
 const lease = "lease-1"
 
@@ -69,7 +84,8 @@ func startRunner(t *testing.T) *sandbox {
 
 func (s *sandbox) self(as string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "RUNNER_TEST_AS="+as, "RUNNER_TEST_SOCKET="+s.socket)
+	// The race detector's pause at an exit is long, and so many files' helpers exit.
+	cmd.Env = append(os.Environ(), "RUNNER_TEST_AS="+as, "RUNNER_TEST_SOCKET="+s.socket, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

@@ -36,6 +36,9 @@ type Options struct {
 	// Environ is the environment programs start with; nil takes the runner's own
 	// without what Kubernetes and the sandbox put there for the runner.
 	Environ []string
+	// Self is the command that runs [File]; an operation's arguments are added to
+	// it. Nil is this process's own program with the argument "file".
+	Self []string
 	// Log receives what an admin may want to know; nil discards it. It never
 	// contains code, arguments or output.
 	Log *slog.Logger
@@ -65,6 +68,13 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	if o.Environ == nil {
 		o.Environ = programEnviron(os.Environ())
+	}
+	if o.Self == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("runner: finding itself: %w", err)
+		}
+		o.Self = []string{self, "file"}
 	}
 	l, err := listen(o.Socket)
 	if err != nil {

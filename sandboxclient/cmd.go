@@ -78,7 +78,7 @@ func (c *Cmd) Start(ctx context.Context) error {
 	var span trace.Span
 	ctx, span = client.startSpan(ctx, "Exec", "", program, source)
 	req := wire.Request{Op: wire.OpExec, Lease: c.lease.handle, Program: program}
-	e, err := client.startExec(ctx, span, req, source, stdio{c.Stdin, c.Stdout, c.Stderr})
+	e, err := client.startExec(ctx, span, req, source, stdio{stdin: c.Stdin, stdout: c.Stdout, stderr: c.Stderr})
 	if err != nil {
 		endSpan(span, streamResult{}, err)
 		return err

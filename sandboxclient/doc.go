@@ -4,7 +4,8 @@
 //
 // [Client.Run] takes a sandbox from a pool, runs one program in it and has it
 // destroyed. [Client.Acquire] takes a [Lease] on a sandbox for several programs;
-// [Lease.Command] and [Lease.Script] make a [Cmd] for each.
+// [Lease.Command] and [Lease.Script] make a [Cmd] for each, and [Lease.Files] moves
+// files to and from it.
 //
 // A program that does not exit with 0 is an [*ExitError] and never anything
 // else. What the broker refuses or fails to do is an [*Error]; compare it with

@@ -68,3 +68,40 @@ func ExampleClient_Acquire() {
 		log.Fatal(err)
 	}
 }
+
+// A file goes in, a program makes another of it, and that one comes back.
+func ExampleLease_Files() {
+	client, err := sandboxclient.New("https://broker:8443")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	ctx := context.Background()
+	lease, err := client.Acquire(ctx, "python-gvisor")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() {
+		if err := lease.Release(context.WithoutCancel(ctx)); err != nil {
+			log.Print(err)
+		}
+	}()
+
+	files := lease.Files()
+	if _, err := files.Write(ctx, "data/in.txt", strings.NewReader("b\na\n"), 0); err != nil {
+		log.Fatal(err)
+	}
+	if err := lease.Command("sort", "-o", "data/out.txt", "data/in.txt").Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	info, err := files.Read(ctx, "data/out.txt", os.Stdout)
+	switch {
+	case errors.Is(err, sandboxclient.ErrNotFound):
+		log.Print("the program made no file")
+	case err != nil:
+		log.Fatal(err)
+	default:
+		log.Printf("%d bytes with SHA-256 %s", info.Size, info.SHA256)
+	}
+}

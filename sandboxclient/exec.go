@@ -30,9 +30,10 @@ type execution struct {
 	span    trace.Span
 	started time.Time
 
-	aborts chan error    // the first failure of a writer; capacity of one for each
+	aborts chan error    // what ends the program: the first failure of a writer, or of whole input; capacity of one for each
 	pumped chan struct{} // one token for each pump that has ended
-	done   chan struct{} // closed when err is set
+	done   chan struct{} // closed when early and err are set
+	early  error         // what went wrong on this side
 	err    error
 }
 
@@ -44,7 +45,7 @@ func (c *Client) startExec(ctx context.Context, span trace.Span, req wire.Reques
 	e := &execution{
 		client: c, out: out, stdin: stdio.stdin, span: span, started: time.Now(),
 		stream: newExecStream(out),
-		aborts: make(chan error, pumps),
+		aborts: make(chan error, pumps+1),
 		pumped: make(chan struct{}, pumps),
 		done:   make(chan struct{}),
 	}
@@ -61,7 +62,11 @@ func (c *Client) startExec(ctx context.Context, span trace.Span, req wire.Reques
 		}()
 	}
 	if e.stdin != nil {
-		go e.stream.in.copy(e.stdin, e.stream.send)
+		var abort func(error)
+		if stdio.whole {
+			abort = func(err error) { e.aborts <- err }
+		}
+		go e.stream.in.copy(e.stdin, e.stream.send, abort)
 	}
 	go e.supervise(ctx)
 	return e, nil
@@ -71,6 +76,7 @@ func (c *Client) startExec(ctx context.Context, span trace.Span, req wire.Reques
 type stdio struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	whole          bool // a stdin that fails has no end: the program is ended instead
 }
 
 func orDiscard(w io.Writer) io.Writer {
@@ -97,24 +103,24 @@ func (e *execution) awaitStart() error {
 func (e *execution) supervise(ctx context.Context) {
 	defer close(e.done)
 	patience := patience{bound: e.client.cancelWait}
-	early := e.awaitEnd(ctx, &patience)
+	e.early = e.awaitEnd(ctx, &patience)
 	select {
 	case <-e.stream.ended:
 		e.stream.finish()
-		if err := e.awaitPumps(ctx, &patience); early == nil {
-			early = err
+		if err := e.awaitPumps(ctx, &patience); e.early == nil {
+			e.early = err
 		}
 		if e.stdin != nil {
-			if err := e.stream.in.settle(); early == nil {
-				early = err
+			if err := e.stream.in.settle(); e.early == nil {
+				e.early = err
 			}
 		}
 	default:
 		e.abandon()
 	}
 	r := e.stream.outcome()
-	e.err = verdict(early, r)
-	endExecSpan(e.span, r, early, e.err)
+	e.err = verdict(e.early, r)
+	endExecSpan(e.span, r, e.early, e.err)
 }
 
 // patience is the bound on all waiting after the context has ended or a writer

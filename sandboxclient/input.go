@@ -97,8 +97,9 @@ func (in *input) settle() error {
 }
 
 // copy sends what r has, as credit allows, then the end of input. It returns
-// after the program has ended, or when a Read then in progress returns.
-func (in *input) copy(r io.Reader, send func(wire.Frame)) {
+// after the program has ended, or when a Read then in progress returns. If abort
+// is not nil it is given the error of a reader that fails, and no end is sent.
+func (in *input) copy(r io.Reader, send func(wire.Frame), abort func(error)) {
 	defer close(in.idle)
 	buf := make([]byte, inputBuffer)
 	var offset uint64
@@ -122,7 +123,12 @@ func (in *input) copy(r io.Reader, send func(wire.Frame)) {
 			continue
 		}
 		if !errors.Is(err, io.EOF) {
-			in.fail(fmt.Errorf("sandboxclient: reading the program's stdin: %w", err))
+			err = fmt.Errorf("sandboxclient: reading the program's stdin: %w", err)
+			in.fail(err)
+			if abort != nil {
+				abort(err)
+				return
+			}
 		}
 		send(wire.Frame{Kind: wire.KindStdinEnd, Offset: offset})
 		return

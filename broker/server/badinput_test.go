@@ -94,6 +94,7 @@ func TestBadRequests(t *testing.T) {
 	s := newSite(t)
 	conn := s.dial(tokenA)
 	program := func(p wire.Program) *wire.Program { return &p }
+	file := func(op wire.FileOp, stdin bool) *wire.Program { return &wire.Program{File: &op, Stdin: stdin} }
 	for i, tc := range []struct {
 		name  string
 		req   wire.Request
@@ -114,6 +115,11 @@ func TestBadRequests(t *testing.T) {
 		{"timeout that overflows", wire.Request{Op: wire.OpRun, Pool: "test", Program: program(wire.Program{Language: "shell", TimeoutMS: 1 << 62})}, "x", "program.timeout_ms", 20000},
 		{"negative timeout", wire.Request{Op: wire.OpRun, Pool: "test", Program: program(wire.Program{Language: "shell", TimeoutMS: -1})}, "x", "program.timeout_ms", 20000},
 		{"bad variable", wire.Request{Op: wire.OpRun, Pool: "test", Program: program(wire.Program{Language: "shell", Env: map[string]string{"A=B": "x"}})}, "x", "program.env", 0},
+		{"unknown file operation", wire.Request{Op: wire.OpRun, Pool: "test", Program: file(wire.FileOp{Op: "append", Path: "a"}, true)}, "", "program.file.op", 0},
+		{"file without a path", wire.Request{Op: wire.OpRun, Pool: "test", Program: file(wire.FileOp{Op: wire.FileRead}, false)}, "", "program.file.path", 4096},
+		{"file's path too long", wire.Request{Op: wire.OpRun, Pool: "test", Program: file(wire.FileOp{Op: wire.FileRead, Path: strings.Repeat("x", 4097)}, false)}, "", "program.file.path", 4096},
+		{"file's mode too wide", wire.Request{Op: wire.OpRun, Pool: "test", Program: file(wire.FileOp{Op: wire.FileWrite, Path: "a", Mode: 0o1777}, true)}, "", "program.file.mode", 0o777},
+		{"file and code", wire.Request{Op: wire.OpRun, Pool: "test", Program: file(wire.FileOp{Op: wire.FileRead, Path: "a"}, false)}, "x", "program.file", 0},
 		{"lease too long", wire.Request{Op: wire.OpAcquire, Pool: "test", TTLMS: 1 << 40}, "", "ttl_ms", 3600000},
 		{"window too large", wire.Request{Op: wire.OpRun, Pool: "test", Program: program(wire.Program{Language: "shell"}), Stdout: &wire.Credit{Limit: 1 << 40}}, "x", "stdout.limit", wire.MaxWindow},
 		{"output that starts late", wire.Request{Op: wire.OpRun, Pool: "test", Program: program(wire.Program{Language: "shell"}), Stdout: &wire.Credit{Acked: 5, Limit: 10}}, "x", "stdout.acked", 0},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // Exit codes that are not the program's own. They are those of timeout(1), of
@@ -98,6 +99,21 @@ func programError(ctx context.Context, err error) error {
 	return &exitError{exitBroker, err}
 }
 
+// callError turns the error of a call that runs no program into an exit code and
+// what to print. again says what to do when the connection was lost under it.
+func callError(ctx context.Context, err error, again string) error {
+	var disconnected *sandboxclient.DisconnectedError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return &exitError{code: exitInterrupted}
+	case errors.As(err, &disconnected), errors.Is(err, sandboxclient.ErrStartUnknown):
+		return &exitError{exitBroker, fmt.Errorf("%w; %s", err, again)}
+	}
+	return &exitError{exitBroker, advise(err)}
+}
+
 // advise adds to a failure what can be done about it.
 func advise(err error) error {
 	if advice := advice(err); advice != "" {
@@ -118,6 +134,8 @@ func advice(err error) string {
 		return "the program may have run, so it is not started again"
 	case errors.Is(err, sandboxclient.ErrUnauthenticated):
 		return "give a valid token with --token-file or " + endpoint.EnvTokenFile
+	case errors.As(err, &broker) && broker.Reason == wire.ReasonNoSpace:
+		return "remove something there first"
 	case errors.As(err, &broker) && broker.RetryAfterMS > 0:
 		return fmt.Sprintf("try again in %s", broker.RetryAfter())
 	case errors.Is(err, sandboxclient.ErrExhausted), errors.Is(err, sandboxclient.ErrUnavailable):

@@ -56,9 +56,13 @@ func scriptBroker(t *testing.T, handle func(*brokertest.Stream)) {
 
 func TestHelp(t *testing.T) {
 	for name, args := range map[string][]string{
-		"root":  {"--help"},
-		"run":   {"run", "--help"},
-		"serve": {"serve", "--help"},
+		"root":    {"--help"},
+		"run":     {"run", "--help"},
+		"serve":   {"serve", "--help"},
+		"acquire": {"acquire", "--help"},
+		"exec":    {"exec", "--help"},
+		"cp":      {"cp", "--help"},
+		"release": {"release", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, nil, args...)
@@ -85,17 +89,35 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		text string
 	}{
-		"unknown command": {[]string{"walk"}, `unknown command "walk"`},
-		"unknown flag":    {[]string{"run", "--colour", "x"}, "unknown flag: --colour"},
-		"no code":         {[]string{"run"}, "there is no code: name a FILE"},
-		"no such file":    {[]string{"run", "missing.py"}, "reading the code: open missing.py"},
-		"bad timeout":     {[]string{"run", "--timeout", "soon", "-e", "x"}, "invalid argument"},
-		"bad variable":    {[]string{"run", "--env", "NOVALUE", "-e", "x"}, `--env "NOVALUE" is not KEY=VALUE`},
-		"bad URL":         {[]string{"run", "--server", "broker:1", "-e", "x"}, "must begin with http:// or https://"},
-		"no CA file":      {[]string{"run", "--ca-file", "missing.crt", "-e", "x"}, "reading the CA file: open missing.crt"},
-		"no token file":   {[]string{"run", "--token-file", "missing", "-e", "x"}, "reading the token: open missing"},
-		"token in clear":  {[]string{"run", "--server", "http://192.0.2.1", "--token-file", "f", "-e", "x"}, "a token would travel in the clear"},
-		"version's args":  {[]string{"version", "now"}, "unknown command"},
+		"unknown command":  {[]string{"walk"}, `unknown command "walk"`},
+		"unknown flag":     {[]string{"run", "--colour", "x"}, "unknown flag: --colour"},
+		"no code":          {[]string{"run"}, "there is no code: name a FILE"},
+		"no such file":     {[]string{"run", "missing.py"}, "reading the code: open missing.py"},
+		"bad timeout":      {[]string{"run", "--timeout", "soon", "-e", "x"}, "invalid argument"},
+		"bad variable":     {[]string{"run", "--env", "NOVALUE", "-e", "x"}, `--env "NOVALUE" is not KEY=VALUE`},
+		"bad URL":          {[]string{"run", "--server", "broker:1", "-e", "x"}, "must begin with http:// or https://"},
+		"no CA file":       {[]string{"run", "--ca-file", "missing.crt", "-e", "x"}, "reading the CA file: open missing.crt"},
+		"no token file":    {[]string{"run", "--token-file", "missing", "-e", "x"}, "reading the token: open missing"},
+		"token in clear":   {[]string{"run", "--server", "http://192.0.2.1", "--token-file", "f", "-e", "x"}, "a token would travel in the clear"},
+		"version's args":   {[]string{"version", "now"}, "unknown command"},
+		"acquire's args":   {[]string{"acquire", "now"}, "unknown command"},
+		"release nothing":  {[]string{"release"}, "accepts 1 arg(s), received 0"},
+		"exec nothing":     {[]string{"exec"}, "there is no lease: name the LEASE"},
+		"exec no program":  {[]string{"exec", "l1", "--"}, "there is no program: name one after LEASE"},
+		"exec no code":     {[]string{"exec", "-l", "node", "l1", "ls"}, "--language is for the code of -e"},
+		"exec bad env":     {[]string{"exec", "--env", "NOVALUE", "l1", "ls"}, `--env "NOVALUE" is not KEY=VALUE`},
+		"cp one thing":     {[]string{"cp", "l1:a"}, "name two things, SRC and DST"},
+		"cp both remote":   {[]string{"cp", "l1:a", "l2:b"}, "SRC and DST are both in a sandbox"},
+		"cp both local":    {[]string{"cp", "./a:b", "-"}, "neither SRC nor DST is in a sandbox"},
+		"cp no file":       {[]string{"cp", "missing.txt", "l1:a"}, "open missing.txt: no such file"},
+		"cp a directory":   {[]string{"cp", "testdata", "l1:a"}, "testdata is a directory; only files are copied"},
+		"cp stdin unnamed": {[]string{"cp", "-", "l1:dir/"}, "standard input has no name"},
+		"cp no source":     {[]string{"cp", "l1:", "-"}, "SRC names no file of the sandbox"},
+		"cp a slash":       {[]string{"cp", "l1:dir/", "-"}, "SRC names no file of the sandbox"},
+		"cp to nowhere":    {[]string{"cp", "l1:a", "missing/a"}, "missing/: no such file"},
+		"cp to no dir":     {[]string{"cp", "l1:a", "missing/"}, "missing/ is no directory"},
+		"cp without name":  {[]string{"cp", "l1:..", "."}, "SRC has no name that a file here could have"},
+		"cp to a device":   {[]string{"cp", "l1:a", "/dev/null"}, "/dev/null is no regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, nil, tt.args...)

@@ -41,6 +41,10 @@ them, streams its output and destroys them.`,
 	root.SetErr(s.err)
 	root.AddCommand(newServeCommand(s))
 	root.AddCommand(newRunCommand(s))
+	root.AddCommand(newAcquireCommand(s))
+	root.AddCommand(newExecCommand(s))
+	root.AddCommand(newCpCommand(s))
+	root.AddCommand(newReleaseCommand())
 	root.AddCommand(newBenchCommand(s))
 	root.AddCommand(newVersionCommand(s))
 	return root

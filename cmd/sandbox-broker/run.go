@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,19 +23,13 @@ var languages = map[string]string{".py": "python", ".sh": "shell", ".js": "node"
 
 // runCommand is `sandbox-broker run`.
 type runCommand struct {
-	streams
-	connect  connectFlags
-	pool     string
-	language string
-	inline   string // -e
-	isInline bool   // -e was given
-	timeout  time.Duration
-	env      []string
-	raw      bool
+	programFlags
+	connect connectFlags
+	pool    string
 }
 
 func newRunCommand(s streams) *cobra.Command {
-	r := &runCommand{streams: s}
+	r := &runCommand{programFlags: programFlags{streams: s}}
 	cmd := &cobra.Command{
 		Use:   "run [flags] FILE|- [ARG...]\n  sandbox-broker run [flags] -e CODE [ARG...]",
 		Short: "Run code in a sandbox",
@@ -68,11 +60,7 @@ The exit code is the program's own, except for
 	flags.SetInterspersed(false) // flags after FILE are the program's
 	flags.SortFlags = false
 	flags.StringVarP(&r.pool, "pool", "p", "", "`name` of the pool to take the sandbox from")
-	flags.StringVarP(&r.language, "language", "l", "", "`language` of the code (default by FILE's extension, else "+defaultLanguage+")")
-	flags.StringVarP(&r.inline, "eval", "e", "", "run `CODE` instead of a file")
-	flags.DurationVar(&r.timeout, "timeout", 0, "end the program after this `time`, such as 30s (default the pool's)")
-	flags.StringArrayVar(&r.env, "env", nil, "set a variable in the sandbox, as `KEY=VALUE`; may be repeated")
-	flags.BoolVar(&r.raw, "raw", false, "pass control sequences on to the terminal")
+	r.register(flags, "by FILE's extension, else "+defaultLanguage, "a file")
 	r.connect.register(flags)
 	return cmd
 }
@@ -93,13 +81,8 @@ func (r *runCommand) run(ctx context.Context, args []string) error {
 
 // code makes the program of the flags and arguments.
 func (r *runCommand) code(ctx context.Context, args []string) (sandboxclient.Code, error) {
-	code := sandboxclient.Code{
-		Pool: r.pool, Language: r.language, Timeout: r.timeout,
-		Stdin: programInput(r.in), Stdout: r.out, Stderr: r.err,
-	}
-	if !r.raw {
-		code.Stdout, code.Stderr = harmless(r.out), harmless(r.err)
-	}
+	code := sandboxclient.Code{Pool: r.pool, Language: r.language, Timeout: r.timeout, Stdin: programInput(r.in)}
+	code.Stdout, code.Stderr = r.outputs()
 	var err error
 	if code.Env, err = parseEnv(r.env); err != nil {
 		return code, err
@@ -127,20 +110,6 @@ func (r *runCommand) code(ctx context.Context, args []string) (sandboxclient.Cod
 		code.Language = languageOf(file)
 	}
 	return code, nil
-}
-
-// programInput is what the program reads: nothing if it would be a terminal,
-// where a program that reads by chance would wait for someone to type.
-func programInput(in io.Reader) io.Reader {
-	f, ok := in.(*os.File)
-	if !ok {
-		return in
-	}
-	info, err := f.Stat()
-	if err != nil || info.Mode()&fs.ModeCharDevice != 0 {
-		return nil
-	}
-	return f
 }
 
 // readCode reads a file, or standard input for "-". It returns with ctx even
@@ -183,19 +152,4 @@ func languageOf(file string) string {
 		return l
 	}
 	return defaultLanguage
-}
-
-func parseEnv(pairs []string) (map[string]string, error) {
-	if len(pairs) == 0 {
-		return nil, nil
-	}
-	env := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok || key == "" {
-			return nil, fmt.Errorf("--env %q is not KEY=VALUE", pair)
-		}
-		env[key] = value
-	}
-	return env, nil
 }

@@ -37,11 +37,11 @@ type plainText struct {
 type textState int
 
 const (
-	inText     textState = iota
-	afterEsc             // ESC was the last byte
-	inCSI                // after ESC [, until a final byte
-	inString             // a command string (OSC, DCS, APC, PM, SOS), until BEL or ESC \
-	inStringESC          // ESC within one
+	inText      textState = iota
+	afterEsc              // ESC was the last byte
+	inCSI                 // after ESC [, until a final byte
+	inString              // a command string (OSC, DCS, APC, PM, SOS), until BEL or ESC \
+	inStringESC           // ESC within one
 )
 
 const (

@@ -2,6 +2,7 @@
 //
 //	sandbox-runner serve         the sandbox's first process
 //	sandbox-runner connect       run by the broker with pods/exec: one channel
+//	sandbox-runner file ...      run by serve: reads or writes one file
 //	sandbox-runner install DIR   run by an init container: copies itself to DIR
 //	sandbox-runner version
 package main
@@ -49,6 +50,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		})
 	case command == "connect" && len(args) == 1:
 		err = runner.Connect(ctx, os.Getenv("SANDBOX_SOCKET"), os.Stdin, os.Stdout)
+	case command == "file":
+		if runner.File(ctx, args[1:], os.Stdin, stdout, stderr) != nil {
+			return 1 // it has said why, in its own form
+		}
 	case command == "install" && len(args) == 2:
 		err = runner.Install(args[1])
 	case command == "version" && len(args) == 1:

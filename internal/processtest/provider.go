@@ -20,33 +20,8 @@ import (
 	"time"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
-	"github.com/sandbox-broker/sandbox-broker/runner"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
-
-const (
-	envRole   = "PROCESSTEST_ROLE"
-	envSocket = "PROCESSTEST_SOCKET"
-)
-
-// Main must be called first in TestMain: in a process that was started as a
-// runner it does not return.
-func Main() {
-	var err error
-	switch os.Getenv(envRole) {
-	case "":
-		return
-	case "serve":
-		err = runner.Serve(context.Background(), runner.Options{Socket: os.Getenv(envSocket), Environ: os.Environ()})
-	case "connect":
-		err = runner.Connect(context.Background(), os.Getenv(envSocket), os.Stdin, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "processtest:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
 
 // Provider implements broker.Provider.
 type Provider struct {
@@ -237,7 +212,8 @@ type Sandbox struct {
 
 func (s *Sandbox) self(role string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0]) //nolint:gosec // the test binary itself
-	cmd.Env = append(os.Environ(), envRole+"="+role, envSocket+"="+s.socket)
+	// The race detector's pause at an exit is long, and so many files' helpers exit.
+	cmd.Env = append(os.Environ(), envRole+"="+role, envSocket+"="+s.socket, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
@@ -297,6 +273,9 @@ func (s *Sandbox) Cut() {
 func (s *Sandbox) Touch(name string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), nil, 0o600)
 }
+
+// Dir is the workspace.
+func (s *Sandbox) Dir() string { return s.dir }
 
 // FailEnds makes End fail with err, until it is nil again.
 func (s *Sandbox) FailEnds(err error) {

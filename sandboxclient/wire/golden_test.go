@@ -38,8 +38,22 @@ func goldenFrames() []goldenFrame {
 			Code: wire.CodeInvalid, Message: "timeout of 500s is out of range", Field: "program.timeout_ms", Limit: 300_000, RequestID: "r-42",
 		})},
 		goldenFrame{"client", "release", wire.RequestFrame(4, wire.Request{Op: wire.OpRelease, Lease: "lease-1"}, nil)},
+		goldenFrame{"client", "exec: write a file", wire.RequestFrame(5, wire.Request{Op: wire.OpExec, Lease: "lease-1", Program: &wire.Program{
+			Stdin: true, File: &wire.FileOp{Op: wire.FileWrite, Path: "data/in.csv", Mode: 0o600},
+		}}, nil)},
+		goldenFrame{"client", "exec: read a file", wire.RequestFrame(6, wire.Request{Op: wire.OpExec, Lease: "lease-1", Program: &wire.Program{
+			File: &wire.FileOp{Op: wire.FileRead, Path: "out.csv"},
+		}}, nil)},
+		goldenFrame{"server", "stdout of a write", wire.Frame{Kind: wire.KindStdout, Stream: 5, Payload: append(wire.Marshal(wire.FileReport{Size: 2, SHA256: exampleSum}), '\n')}},
+		goldenFrame{"server", "stderr of a read", wire.Frame{Kind: wire.KindStderr, Stream: 6, Payload: append(wire.Marshal(wire.FileReport{Size: 2, SHA256: exampleSum, Mode: 0o644}), '\n')}},
+		goldenFrame{"server", "stderr of one that failed", wire.Frame{Kind: wire.KindStderr, Stream: 6, Payload: append(wire.Marshal(wire.FileFailure{
+			Error: &wire.Error{Code: wire.CodeNotFound, Message: "opening the file: no such file or directory", Field: wire.FieldFilePath},
+		}), '\n')}},
 	)
 }
+
+// exampleSum is the SHA-256 of "1\n".
+const exampleSum = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865"
 
 var exampleRun = wire.Request{
 	Op: wire.OpRun, Pool: "python-gvisor",

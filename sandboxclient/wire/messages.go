@@ -45,7 +45,7 @@ type GoAway struct {
 }
 
 // Program says what to start. Exactly one of Language (the code follows the
-// JSON) and Argv is set.
+// JSON), Argv and File is set; with Language, Argv may be set too.
 type Program struct {
 	Language string            `json:"language,omitempty"`
 	Argv     []string          `json:"argv,omitempty"` // with Language: arguments after the script's name
@@ -55,6 +55,9 @@ type Program struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Stdin says that input will be sent; without it the program reads end of file.
 	Stdin bool `json:"stdin,omitempty"`
+	// File moves a file instead of running code. Of the other keys it goes with
+	// TimeoutMS, where 0 takes the pool's maximum, and with Stdin alone.
+	File *FileOp `json:"file,omitempty"`
 }
 
 // Request opens a stream.

@@ -17,6 +17,7 @@ var fullRequest = wire.Request{
 	Op: wire.OpRun, Pool: "p", Lease: "l", ID: "i", Exec: "e", TTLMS: 1000,
 	Program: &wire.Program{
 		Language: "python", Argv: []string{"a", "ü", "\x00"}, Env: map[string]string{"K": "v"}, Dir: "d", TimeoutMS: 5, Stdin: true,
+		File: &wire.FileOp{Op: wire.FileWrite, Path: "d/ü", Mode: 0o600},
 	},
 	Stdout: &wire.Credit{Acked: 1, Limit: 2}, Stderr: &wire.Credit{Limit: 1 << 60},
 	Traceparent: "00-1", Tracestate: "a=b",
