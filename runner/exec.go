@@ -31,6 +31,7 @@ type execution struct {
 
 	mu     sync.Mutex // guards the rest
 	stop   wire.Reason
+	why    string      // what the ending says of it
 	timer  *time.Timer // the deadline, then the grace after SIGTERM
 	ending *wire.Ending
 	reader *attachment // the one stream that gets the output
@@ -136,6 +137,18 @@ func (e *execution) end(reason wire.Reason) {
 	e.timer = time.AfterFunc(termGrace, func() { e.sup.reaper.kill(e.pid, true, unix.SIGKILL) })
 }
 
+// kill ends the program at once, for the first reason given.
+func (e *execution) kill(reason wire.Reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != "" || e.exited.Load() {
+		return
+	}
+	e.stop, e.why = reason, message
+	e.timer.Stop()
+	e.sup.reaper.kill(e.pid, true, unix.SIGKILL)
+}
+
 // signal passes a signal to the program's group.
 func (e *execution) signal(sig unix.Signal) { e.sup.reaper.kill(e.pid, true, sig) }
 
@@ -178,9 +191,12 @@ func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
 	}
 	switch {
 	case e.stop != "":
-		n.Reason = e.stop
+		n.Reason, n.Message = e.stop, e.why
 		if st.status.Exited() {
 			n.ExitCode = st.status.ExitStatus()
+		}
+		if e.stop == wire.ReasonSignaled {
+			n.Signal = unix.SignalName(unix.SIGKILL)
 		}
 	case st.status.Signaled():
 		n.Reason, n.Signal = wire.ReasonSignaled, unix.SignalName(st.status.Signal())

@@ -16,7 +16,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc(channel.PathExec, s.serveExec)
 	mux.HandleFunc(channel.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		st := s.status()
-		st.Version = version.String()
+		st.Version, st.Languages = version.String(), s.known()
 		answer(w, st)
 	})
 	return mux

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -66,13 +67,7 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 	if !ok {
 		return c, wire.Invalid("program.language", 0, "this sandbox's runner does not know the language %q", p.Language)
 	}
-	for _, name := range l.interpreter {
-		c.argv = []string{name}
-		if err := c.lookPath(); err == nil {
-			break
-		}
-	}
-	if c.path == "" {
+	if !c.find(l) {
 		return c, wire.Invalid("program.language", 0, "the sandbox's image has no %s for the language %s", strings.Join(l.interpreter, " or "), p.Language)
 	}
 	name, err := writeScript(c.dir, l.script, code)
@@ -82,6 +77,30 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 	c.scratch = filepath.Join(c.dir, name)
 	c.argv = append(append(append(c.argv, l.flags...), name), p.Argv...)
 	return c, nil
+}
+
+// find looks for a language's interpreter and makes it the command.
+func (c *command) find(l language) bool {
+	for _, name := range l.interpreter {
+		c.argv = []string{name}
+		if c.lookPath() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// known lists the languages whose interpreter is there, sorted.
+func (s *supervisor) known() []string {
+	var names []string
+	for name, l := range languages {
+		c := command{dir: s.opts.Workspace, env: s.opts.Environ}
+		if c.find(l) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // lookPath finds argv[0] as execvp(3) would, in the program's PATH and directory.

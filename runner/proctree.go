@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +25,9 @@ const (
 // process is one entry of /proc.
 type process struct {
 	pid, ppid, sid int
-	dead           bool // a zombie: nothing left to kill
+	threads        int
+	rss            int64 // resident memory, in bytes
+	dead           bool  // a zombie: nothing left to kill
 }
 
 // family says which processes are whose. It is a snapshot.
@@ -66,16 +69,50 @@ func parseStat(pid int, stat []byte) (process, bool) {
 		return process{}, false
 	}
 	fields := bytes.Fields(stat[i+1:])
-	if len(fields) < 4 {
+	// The first is field 3 of proc(5): state, ppid, pgrp, session; num_threads is
+	// field 20 and rss field 24.
+	if len(fields) < 22 {
 		return process{}, false
 	}
 	ppid, err1 := strconv.Atoi(string(fields[1]))
 	sid, err2 := strconv.Atoi(string(fields[3]))
-	if err1 != nil || err2 != nil {
+	threads, err3 := strconv.Atoi(string(fields[17]))
+	pages, err4 := strconv.ParseInt(string(fields[21]), 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return process{}, false
 	}
 	state := fields[0][0]
-	return process{pid: pid, ppid: ppid, sid: sid, dead: state == 'Z' || state == 'X'}, true
+	return process{
+		pid: pid, ppid: ppid, sid: sid, threads: threads, rss: pages * int64(os.Getpagesize()),
+		dead: state == 'Z' || state == 'X',
+	}, true
+}
+
+// programs are the living processes that descend from the runner. One that was
+// put into the sandbox from outside, like connect, does not.
+func (f family) programs() iter.Seq[process] {
+	return func(yield func(process) bool) {
+		for pid, p := range f.procs {
+			if pid != f.self && !p.dead && f.descends(p) && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// descends reports whether the runner is among a process's parents: orphans come
+// to it.
+func (f family) descends(p process) bool {
+	for range len(f.procs) {
+		if p.ppid == f.self {
+			return true
+		}
+		var ok bool
+		if p, ok = f.procs[p.ppid]; !ok {
+			return false
+		}
+	}
+	return false
 }
 
 // owner tells to which of the roots (first processes of execs, by ID) a process
@@ -120,13 +157,13 @@ func markOf(pid int) string {
 // orphans nobody can be shown to own.
 func (f family) doomed(id string, roots map[int]string, keep func(pid int) bool) []int {
 	var pids []int
-	for pid, p := range f.procs {
-		if pid == f.self || p.dead || p.ppid == 0 || keep(pid) {
-			continue // ppid 0: put here from outside, like connect
+	for p := range f.programs() {
+		if keep(p.pid) {
+			continue
 		}
-		owner, orphan := f.owner(pid, roots)
+		owner, orphan := f.owner(p.pid, roots)
 		if orphan || owner == id {
-			pids = append(pids, pid)
+			pids = append(pids, p.pid)
 		}
 	}
 	return pids

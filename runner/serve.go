@@ -36,6 +36,10 @@ type Options struct {
 	// Environ is the environment programs start with; nil takes the runner's own
 	// without what Kubernetes and the sandbox put there for the runner.
 	Environ []string
+	// Limits bound the programs together.
+	Limits Limits
+	// Ready is called, if not nil, once the server listens.
+	Ready func()
 	// Self is the command that runs [File]; an operation's arguments are added to
 	// it. Nil is this process's own program with the argument "file".
 	Self []string
@@ -82,12 +86,18 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	s := newSupervisor(o)
 	defer s.close()
+	watched := make(chan struct{})
+	defer close(watched)
+	go s.watch(watched)
 
 	conns := newListener(l)
 	srv := server(s.handler())
 	failed := make(chan error, 2)
 	go func() { failed <- conns.acceptAll(ctx, s.identity, o.Log) }()
 	go func() { failed <- srv.Serve(conns) }()
+	if o.Ready != nil {
+		o.Ready()
+	}
 	select {
 	case <-ctx.Done():
 	case err = <-failed:

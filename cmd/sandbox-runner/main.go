@@ -46,7 +46,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = runner.Serve(ctx, runner.Options{
 			Socket:    os.Getenv("SANDBOX_SOCKET"),
 			Workspace: os.Getenv("SANDBOX_WORKSPACE"),
-			Log:       slog.New(slog.NewJSONHandler(stderr, nil)),
+			Limits:    runner.LimitsFromEnviron(),
+			// Whoever started this process may want to know when to connect.
+			Ready: func() { _, _ = fmt.Fprintln(stdout, "ready") },
+			Log:   slog.New(slog.NewJSONHandler(stderr, nil)),
 		})
 	case command == "connect" && len(args) == 1:
 		err = runner.Connect(ctx, os.Getenv("SANDBOX_SOCKET"), os.Stdin, os.Stdout)

@@ -51,4 +51,6 @@ type Status struct {
 	Bound   bool   `json:"bound"`
 	Execs   int    `json:"execs"`
 	Version string `json:"version"`
+	// Languages are the names of those whose interpreter the sandbox has.
+	Languages []string `json:"languages"`
 }
