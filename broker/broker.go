@@ -74,6 +74,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	b.life, b.kill = context.WithCancel(context.WithoutCancel(ctx))
 	for i, c := range o.Pools {
+		verify := len(c.Languages) > 0 // what an admin wrote down is held against the sandboxes
 		c = c.WithDefaults()
 		if err := c.Check(); err != nil {
 			return nil, fmt.Errorf("broker: pools[%d] %q: %w", i, c.Name, err)
@@ -81,7 +82,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		if b.pools[c.Name] != nil {
 			return nil, fmt.Errorf("broker: pools[%d]: the name %q is taken", i, c.Name)
 		}
-		b.pools[c.Name] = newPool(b.life, c, o.Provider, b.secret, b.metrics, o.Log)
+		b.pools[c.Name] = newPool(b.life, c, verify, o.Provider, b.secret, b.metrics, o.Log)
 	}
 	if err := b.restore(ctx); err != nil {
 		b.kill()
@@ -185,13 +186,18 @@ func (b *Broker) find(text, tenant string) (*lease, handle, error) {
 	return l, h, nil
 }
 
-// pool finds a pool that tenant may use.
+// pool finds a pool that tenant may use. Where there is only one, it need not be
+// named.
 func (b *Broker) pool(name, tenant string) (*pool, error) {
+	if name == "" {
+		names := b.poolNames(tenant)
+		if len(names) != 1 {
+			return nil, wire.Invalid("pool", 0, "the request names no pool; there are %v", names)
+		}
+		name = names[0]
+	}
 	p, ok := b.pools[name]
 	if !ok {
-		if name == "" {
-			return nil, wire.Invalid("pool", 0, "the request names no pool; there are %v", b.poolNames(tenant))
-		}
 		return nil, wire.Invalid("pool", 0, "there is no pool %q; there are %v", name, b.poolNames(tenant))
 	}
 	if !p.cfg.allows(tenant) {
@@ -269,6 +275,8 @@ type PoolStatus struct {
 	CodeLimit    int      `json:"code_limit"`
 	TimeoutMS    int64    `json:"timeout_ms"`     // when none is asked for
 	MaxTimeoutMS int64    `json:"max_timeout_ms"` // the most that may be asked for
+	// Problem says why the pool last could not give a sandbox, until it can.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Pools lists the pools that tenant may use, by name.
@@ -278,7 +286,7 @@ func (b *Broker) Pools(tenant string) []PoolStatus {
 		c := b.pools[name].cfg
 		out = append(out, PoolStatus{
 			Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
-			TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(),
+			TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Problem: b.pools[name].problem(),
 		})
 	}
 	return out

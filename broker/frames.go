@@ -83,6 +83,10 @@ func (r *relay) stdinWindow(f wire.Frame) error {
 		return r.hostile("sent a window that is none")
 	}
 	r.mu.Lock()
+	if r.joined {
+		// How much the exec was sent before is the runner's to say, once.
+		r.stdinAt, r.joined = w.Acked, false
+	}
 	if w.Acked > r.stdinAt+uint64(len(r.stdin)) {
 		r.mu.Unlock()
 		return r.hostile("acknowledged input that was never sent")

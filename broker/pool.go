@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type waitAnswer struct {
 // either for a caller in the queue or for the stock.
 type pool struct {
 	cfg      PoolConfig
+	verify   bool // a sandbox without one of the languages is of no use
 	provider Provider
 	secret   secret
 	metrics  *metrics
@@ -61,12 +64,13 @@ type pool struct {
 	leased   int
 	ending   int
 	failures int         // takes failed in a row
+	lastFail error       // why the last of them did; nil if there is none
 	retry    *time.Timer // when the next take may start after a failure; nil: now
 	closed   bool
 }
 
-func newPool(life context.Context, cfg PoolConfig, p Provider, s secret, m *metrics, log *slog.Logger) *pool {
-	return &pool{cfg: cfg, provider: p, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
+func newPool(life context.Context, cfg PoolConfig, verify bool, p Provider, s secret, m *metrics, log *slog.Logger) *pool {
+	return &pool{cfg: cfg, verify: verify, provider: p, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
 }
 
 // start begins to fill the stock.
@@ -196,7 +200,7 @@ func (p *pool) take() {
 	defer p.mu.Unlock()
 	p.taking--
 	if err == nil {
-		p.failures = 0
+		p.failures, p.lastFail = 0, nil
 		p.place(m)
 		p.fill()
 		return
@@ -212,6 +216,7 @@ func (p *pool) failed(err error) {
 		p.log.Warn("no sandbox could be taken", "error", err, "failures", p.failures+1)
 	}
 	p.failures++
+	p.lastFail = err
 	all := errors.Is(err, wire.ErrNotReady)
 	for w := p.nextWaiter(); w != nil; w = p.nextWaiter() {
 		w.answer <- waitAnswer{err: err}
@@ -246,15 +251,48 @@ func (p *pool) open() (*member, error) {
 	for range dialAttempts {
 		var ch *channel.Client
 		if ch, err = openChannel(ctx, sb, p.secret, ""); err == nil {
-			return &member{sb: sb, ch: ch, until: until}, nil
+			if err = p.useful(ctx, ch); err == nil {
+				return &member{sb: sb, ch: ch, until: until}, nil
+			}
+			ch.Close()
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, wire.ErrNotReady) {
 			break
 		}
 	}
 	span.RecordError(err)
 	p.end(sb)
 	return nil, fmt.Errorf("opening the channel of sandbox %s: %w", sb.ID().Name, err)
+}
+
+// useful checks that a sandbox has the languages that the pool was configured
+// with.
+func (p *pool) useful(ctx context.Context, ch *channel.Client) error {
+	if !p.verify {
+		return nil
+	}
+	st, err := ch.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range p.cfg.Languages {
+		if !slices.Contains(st.Languages, l) {
+			e := wire.Errorf(wire.CodeNotReady, "the sandboxes of the pool %q have no interpreter for %s (they have: %s)", p.cfg.Name, l, strings.Join(st.Languages, ", "))
+			e.Reason = "configuration"
+			return e
+		}
+	}
+	return nil
+}
+
+// problem is what users may know of why the last take failed; empty: it did not.
+func (p *pool) problem() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastFail == nil {
+		return ""
+	}
+	return notWire(p.lastFail, "taking a sandbox").Error()
 }
 
 // openChannel dials a sandbox's runner. expectBoot is as in channel.Open.

@@ -55,6 +55,7 @@ type relay struct {
 	sent      [3]uint64           // by FD: offset after the last byte passed to the client
 	stdin     []byte              // input the runner has not acknowledged
 	stdinAt   uint64              // offset of its first byte
+	joined    bool                // the exec was another relay's, and its input's offset is not known yet
 	credit    uint64              // how far the client may send input
 	stdinTo   *uint64             // the input's length, once known
 	held      []wire.Frame        // signals and cancels sent so far
@@ -64,7 +65,7 @@ type relay struct {
 }
 
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
-	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, confirmed: make(chan struct{})}
+	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, confirmed: make(chan struct{})}
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }

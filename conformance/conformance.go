@@ -23,8 +23,15 @@ type Subject struct {
 	WarmPool string
 	// Kill makes a sandbox's place of execution vanish behind the provider's back.
 	Kill func(ctx context.Context, s broker.Sandbox) error
+	// KilledAs is the cause with which such a death is reported; empty is
+	// wire.CauseDeleted.
+	KilledAs wire.Cause
 	// Exists reports whether anything of a sandbox is left.
 	Exists func(ctx context.Context, s broker.Sandbox) (bool, error)
+	// Reopen makes another provider, as another broker of the same instance has
+	// it. nil says that sandboxes end with their broker: what needs it is then
+	// reported as not applicable.
+	Reopen func(t *testing.T) broker.Provider
 }
 
 const (
@@ -54,6 +61,7 @@ func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
 		"a sandbox ends at its end":             testUntil,
 		"sandboxes are told apart":              testDistinct,
 		"a dial to an ended sandbox is refused": testDialEnded,
+		"another broker takes a sandbox up":     testReopen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -191,7 +199,11 @@ func testDeath(ctx context.Context, t *testing.T, s Subject) {
 	require.NoError(t, s.Kill(ctx, sb))
 	select {
 	case d := <-died:
-		require.Equal(t, fmt.Sprintf("%s %s %s", sb.ID().Name, wire.ReasonLost, wire.CauseDeleted), d)
+		cause := s.KilledAs
+		if cause == "" {
+			cause = wire.CauseDeleted
+		}
+		require.Equal(t, fmt.Sprintf("%s %s %s", sb.ID().Name, wire.ReasonLost, cause), d)
 	case <-ctx.Done():
 		t.Fatal("the death was not reported")
 	}
@@ -254,4 +266,24 @@ func testDialEnded(ctx context.Context, t *testing.T, s Subject) {
 		_, err = channel.Open(ctx, conn, key, "")
 	}
 	require.Error(t, err)
+}
+
+func testReopen(ctx context.Context, t *testing.T, s Subject) {
+	if s.Reopen == nil {
+		t.Skip("not applicable: the provider's sandboxes end with their broker")
+	}
+	sb := s.take(ctx, t, time.Minute)
+	boot := open(ctx, t, sb, "").Boot()
+	want := broker.Record{Tenant: "a", Kind: broker.KindLease, Boot: boot, Until: time.Now().Add(time.Minute).UTC().Truncate(time.Second)}
+	require.NoError(t, sb.Record(ctx, want))
+	found, err := s.Reopen(t).List(ctx)
+	require.NoError(t, err)
+	for _, f := range found {
+		if f.ID() == sb.ID() {
+			require.Equal(t, &want, f.Info().Record)
+			require.Equal(t, boot, open(ctx, t, f, boot).Boot())
+			return
+		}
+	}
+	t.Fatal("the other broker does not find the sandbox")
 }

@@ -91,7 +91,9 @@ func TestAnotherTenantsHandleIsUnknown(t *testing.T) {
 // A request that is wrong ends its stream with an error that names the field and
 // the limit; the connection and the broker go on, and nothing was taken for it.
 func TestBadRequests(t *testing.T) {
-	s := newSite(t)
+	second := pool()
+	second.Name = "second" // so that none is the only one
+	s := newSite(t, pool(), second)
 	conn := s.dial(tokenA)
 	program := func(p wire.Program) *wire.Program { return &p }
 	file := func(op wire.FileOp, stdin bool) *wire.Program { return &wire.Program{File: &op, Stdin: stdin} }

@@ -346,3 +346,15 @@ func TestLeaseIsGoodForManyExecs(t *testing.T) {
 	}
 	require.NoError(t, lease.Release(ctx))
 }
+
+func TestTheOnlyPoolNeedNotBeNamed(t *testing.T) {
+	mine, others := pool(), pool()
+	others.Name, others.Tenants = "others", []string{"b"}
+	s := newSite(t, mine, others)
+	res, err := s.client(tokenA).Run(deadline(t), sandboxclient.Code{Language: "shell", Source: "echo hi"})
+	require.NoError(t, err)
+	require.Equal(t, "hi\n", string(res.Stdout))
+	_, err = s.client(tokenB).Run(deadline(t), sandboxclient.Code{Language: "shell", Source: "echo hi"})
+	require.ErrorIs(t, err, sandboxclient.ErrInvalid)
+	require.ErrorContains(t, err, "[others test]")
+}

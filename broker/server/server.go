@@ -12,8 +12,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +52,9 @@ type Options struct {
 	Broker Broker
 	// Auth knows the callers; nil takes everyone for the tenant "local" and must
 	// only be used on loopback.
-	Auth      auth.Authenticator
+	Auth auth.Authenticator
+	// Isolation is said beside the version, if all sandboxes have the same.
+	Isolation string
 	Log       *slog.Logger  // nil: discarded
 	Heartbeat time.Duration // zero: DefaultHeartbeat
 }
@@ -134,6 +138,9 @@ func (s *Server) authenticated(next func(http.ResponseWriter, *http.Request, aut
 // identify returns the caller, or a *wire.Error.
 func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	if s.opts.Auth == nil {
+		if err := fromThisMachine(r); err != nil {
+			return auth.Identity{}, err
+		}
 		return auth.Identity{Tenant: localTenant, Subject: localTenant}, nil
 	}
 	token, ok := auth.Bearer(r)
@@ -149,6 +156,25 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 		return id, wire.Errorf(wire.CodeUnavailable, "the caller cannot be authenticated now")
 	}
 	return id, nil
+}
+
+// fromThisMachine refuses what a web page makes a browser send. Without
+// credentials to ask for, the name by which the broker was called and the
+// absence of an origin are what tells programs on this machine from pages that a
+// name server points here.
+func fromThisMachine(r *http.Request) error {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return wire.Invalid("Host", 0, "a broker without authentication answers to localhost and loopback addresses only, not to %q", host)
+	}
+	if r.Header.Get("Origin") != "" {
+		return wire.Errorf(wire.CodeForbidden, "a broker without authentication does not serve web pages")
+	}
+	return nil
 }
 
 func (s *Server) servePools(w http.ResponseWriter, _ *http.Request, id auth.Identity) {
@@ -254,8 +280,12 @@ func requestID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func hello(heartbeat time.Duration) wire.Frame {
-	return wire.JSONFrame(wire.KindHello, 0, wire.Hello{Version: version.String(), HeartbeatMS: heartbeat.Milliseconds(), MaxStreams: MaxStreams})
+func (s *Server) hello() wire.Frame {
+	v := version.String()
+	if s.opts.Isolation != "" {
+		v += ", isolation: " + s.opts.Isolation
+	}
+	return wire.JSONFrame(wire.KindHello, 0, wire.Hello{Version: v, HeartbeatMS: s.opts.Heartbeat.Milliseconds(), MaxStreams: MaxStreams})
 }
 
 // Patterns lists every authenticated route, "METHOD /path".

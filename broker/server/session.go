@@ -64,7 +64,7 @@ func (s *session) serve(conn *websocket.Conn) {
 	stop := make(chan struct{})
 	defer close(stop)
 	go s.heartbeat(stop)
-	if err := s.send(hello(s.srv.opts.Heartbeat)); err != nil {
+	if err := s.send(s.srv.hello()); err != nil {
 		return
 	}
 	err := s.read()

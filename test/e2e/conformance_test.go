@@ -57,6 +57,11 @@ func TestProviderConformance(t *testing.T) {
 				pod, err := podOfClaim(ctx, s.ID())
 				return pod != nil, err
 			},
+			Reopen: func(t *testing.T) broker.Provider {
+				again, err := agentsandbox.New(within(t, time.Minute), life, agentsandbox.Options{Config: config, Namespace: namespace, Instance: "e2e-conformance"})
+				require.NoError(t, err)
+				return again
+			},
 		}
 	})
 	claims, err := claimsOf(within(t, time.Minute), "e2e-conformance")
