@@ -200,6 +200,20 @@ func (c *Client) open(ctx context.Context, s *stream, req wire.Request, code []b
 	return err
 }
 
+// BrokerVersion asks the broker for its version, a line for people. A broker
+// whose sandboxes isolate nothing says so in it.
+func (c *Client) BrokerVersion(ctx context.Context) (string, error) {
+	if err := c.usable(ctx); err != nil {
+		return "", err
+	}
+	cn, err := c.reserve(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer cn.release()
+	return cn.hello.Version, nil
+}
+
 // requestFrame encodes a request, and refuses what no broker would take.
 func requestFrame(req wire.Request, code []byte) (wire.Frame, error) {
 	if len(code) > wire.MaxCode {

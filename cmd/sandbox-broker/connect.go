@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 )
 
@@ -16,23 +15,23 @@ type connectFlags struct {
 }
 
 func (f *connectFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.server, "server", "", "the broker's `URL` (default $"+endpoint.EnvURL+", else "+endpoint.DefaultURL+")")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`file` with the token to show (default $"+endpoint.EnvTokenFile+")")
-	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` with the authority of the broker's certificate (default $"+endpoint.EnvCAFile+")")
+	flags.StringVar(&f.server, "server", "", "the broker's `URL` (default $"+sandboxclient.EnvURL+", else "+sandboxclient.DefaultURL+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`file` with the token to show (default $"+sandboxclient.EnvTokenFile+")")
+	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` with the authority of the broker's certificate (default $"+sandboxclient.EnvCAFile+")")
 }
 
 // url is the broker's address.
 func (f *connectFlags) url() string {
-	return firstSet(f.server, os.Getenv(endpoint.EnvURL), endpoint.DefaultURL)
+	return firstSet(f.server, os.Getenv(sandboxclient.EnvURL), sandboxclient.DefaultURL)
 }
 
 // client makes a client of the broker; it does not connect yet.
 func (f *connectFlags) client() (*sandboxclient.Client, error) {
 	var opts []sandboxclient.Option
-	if file := firstSet(f.tokenFile, os.Getenv(endpoint.EnvTokenFile)); file != "" {
+	if file := firstSet(f.tokenFile, os.Getenv(sandboxclient.EnvTokenFile)); file != "" {
 		opts = append(opts, sandboxclient.WithTokenFile(file))
 	}
-	if file := firstSet(f.caFile, os.Getenv(endpoint.EnvCAFile)); file != "" {
+	if file := firstSet(f.caFile, os.Getenv(sandboxclient.EnvCAFile)); file != "" {
 		opts = append(opts, sandboxclient.WithCAFile(file))
 	}
 	return sandboxclient.New(f.url(), opts...)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"strings"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -133,7 +132,7 @@ func advice(err error) string {
 	case errors.Is(err, sandboxclient.ErrStartUnknown):
 		return "the program may have run, so it is not started again"
 	case errors.Is(err, sandboxclient.ErrUnauthenticated):
-		return "give a valid token with --token-file or " + endpoint.EnvTokenFile
+		return "give a valid token with --token-file or " + sandboxclient.EnvTokenFile
 	case errors.As(err, &broker) && broker.Reason == wire.ReasonNoSpace:
 		return "remove something there first"
 	case errors.As(err, &broker) && broker.RetryAfterMS > 0:
@@ -141,9 +140,9 @@ func advice(err error) string {
 	case errors.Is(err, sandboxclient.ErrExhausted), errors.Is(err, sandboxclient.ErrUnavailable):
 		return "try again later"
 	case errors.As(err, &unknownAuthority):
-		return "give the authority of the broker's certificate with --ca-file or " + endpoint.EnvCAFile
+		return "give the authority of the broker's certificate with --ca-file or " + sandboxclient.EnvCAFile
 	case errors.As(err, &unreachable) && unreachable.Op == "dial":
-		return "is the broker running there? --server or " + endpoint.EnvURL + " says where it is"
+		return "is the broker running there? --server or " + sandboxclient.EnvURL + " says where it is"
 	}
 	return ""
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
 	"github.com/sandbox-broker/sandbox-broker/internal/version"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/brokertest"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -49,9 +49,9 @@ func callContext(ctx context.Context, in io.Reader, args ...string) result {
 // the environment counts.
 func scriptBroker(t *testing.T, handle func(*brokertest.Stream)) {
 	t.Helper()
-	t.Setenv(endpoint.EnvURL, brokertest.New(t, brokertest.Each(handle)).URL)
-	t.Setenv(endpoint.EnvTokenFile, "")
-	t.Setenv(endpoint.EnvCAFile, "")
+	t.Setenv(sandboxclient.EnvURL, brokertest.New(t, brokertest.Each(handle)).URL)
+	t.Setenv(sandboxclient.EnvTokenFile, "")
+	t.Setenv(sandboxclient.EnvCAFile, "")
 }
 
 func TestHelp(t *testing.T) {

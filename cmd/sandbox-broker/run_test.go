@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/brokertest"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -182,9 +182,9 @@ func TestRunShowsTheToken(t *testing.T) {
 	fromEnv, fromFlag := filepath.Join(dir, "env"), filepath.Join(dir, "flag")
 	require.NoError(t, os.WriteFile(fromEnv, []byte("e\n"), 0o600))
 	require.NoError(t, os.WriteFile(fromFlag, []byte("f\n"), 0o600))
-	t.Setenv(endpoint.EnvURL, "http://127.0.0.1:1") // the flag counts
-	t.Setenv(endpoint.EnvTokenFile, fromEnv)
-	t.Setenv(endpoint.EnvCAFile, "")
+	t.Setenv(sandboxclient.EnvURL, "http://127.0.0.1:1") // the flag counts
+	t.Setenv(sandboxclient.EnvTokenFile, fromEnv)
+	t.Setenv(sandboxclient.EnvCAFile, "")
 	require.Equal(t, 0, call(t, nil, "run", "--server", server.URL, "-e", "x").code)
 	assert.Equal(t, "Bearer e", <-shown)
 	require.Equal(t, 0, call(t, nil, "run", "--server", server.URL, "--token-file", fromFlag, "-e", "x").code)

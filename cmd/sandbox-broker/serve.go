@@ -21,7 +21,6 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
-	"github.com/sandbox-broker/sandbox-broker/broker/agentsandbox"
 	"github.com/sandbox-broker/sandbox-broker/broker/server"
 	"github.com/sandbox-broker/sandbox-broker/internal/auth"
 	"github.com/sandbox-broker/sandbox-broker/internal/config"
@@ -40,35 +39,39 @@ const (
 )
 
 func newServeCommand(s streams) *cobra.Command {
-	var file, level string
+	var file, provider, address, level string
+	var insecure bool
 	cmd := &cobra.Command{
-		Use:   "serve --config FILE",
+		Use:   "serve --config FILE\n  sandbox-broker serve --provider local",
 		Short: "Run the broker",
 		Long: `Run the broker until it is told to stop (SIGTERM or SIGINT).
 
-Stopping ends no program: connections are closed with the request to connect
-again, and the next broker with the same instance and handle key takes over.`,
+On a cluster, stopping ends no program: connections are closed with the request
+to connect again, and the next broker with the same instance and handle key
+takes over. Sandboxes on this machine end with the broker.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			if err := l.UnmarshalText([]byte(level)); err != nil {
 				return fmt.Errorf("--log-level: %w", err)
 			}
-			c, err := config.Load(file)
+			c, err := serveConfig(file, provider, address)
 			if err != nil {
 				return err
 			}
-			return serveBroker(cmd.Context(), c, telemetry.Logger(s.err, l))
+			return serveBroker(cmd.Context(), c, insecure, telemetry.Logger(s.err, l))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration `file`, see docs/configuration.md")
+	cmd.Flags().StringVar(&provider, "provider", "", "without a configuration file: `local`, sandboxes on this machine")
+	cmd.Flags().StringVar(&address, "listen", "", "`address` of the API, instead of the configuration's")
+	cmd.Flags().BoolVar(&insecure, "insecure-no-isolation", false, "run programs as plain processes of this machine: they can do all that this user can")
 	cmd.Flags().StringVar(&level, "log-level", "info", "least `level` to log: debug, info, warn or error")
-	_ = cmd.MarkFlagRequired("config") // fails for an unknown flag only
 	return cmd
 }
 
 // serveBroker wires the broker together and runs it until ctx ends.
-func serveBroker(ctx context.Context, c *config.Config, log *slog.Logger) error {
+func serveBroker(ctx context.Context, c *config.Config, insecure bool, log *slog.Logger) (err error) {
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	// An exec's end is an error to client-go, each time; the broker says itself
 	// what became of a sandbox.
@@ -82,9 +85,11 @@ func serveBroker(ctx context.Context, c *config.Config, log *slog.Logger) error 
 	defer end()
 	registry, metrics := telemetry.Metrics()
 
-	kubeConfig, err := kube.Config(c.Provider.AgentSandbox.Kubeconfig)
-	if err != nil {
-		return err
+	var kubeConfig *rest.Config
+	if as := c.Provider.AgentSandbox; as != nil {
+		if kubeConfig, err = kube.Config(as.Kubeconfig); err != nil {
+			return err
+		}
 	}
 	who, err := authenticator(c, kubeConfig)
 	if err != nil {
@@ -96,22 +101,24 @@ func serveBroker(ctx context.Context, c *config.Config, log *slog.Logger) error 
 	}
 	start, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	as := c.Provider.AgentSandbox
-	provider, err := agentsandbox.New(start, life, agentsandbox.Options{
-		Config: kubeConfig, Namespace: as.Namespace, Instance: c.Instance, Container: as.Container, Runner: as.Runner, Log: log,
-	})
+	provider, err := openProvider(start, life, c, insecure, kubeConfig, log)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		stop, cancel := context.WithTimeout(life, stopTimeout)
+		defer cancel()
+		err = errors.Join(err, provider.close(stop))
+	}()
 	pools := make([]broker.PoolConfig, len(c.Pools))
 	for i, p := range c.Pools {
 		pools[i] = p.Broker()
 	}
-	b, err := broker.New(start, broker.Options{Pools: pools, Provider: provider, Secret: key, Metrics: registry, Log: log})
+	b, err := broker.New(start, broker.Options{Pools: pools, Provider: provider.Provider, Secret: key, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}
-	edge := server.New(server.Options{Broker: b, Auth: who, Log: log})
+	edge := server.New(server.Options{Broker: b, Auth: who, Isolation: provider.isolation, Log: log})
 	err = listen(ctx, c, edge, metrics, log)
 
 	stop, cancelStop := context.WithTimeout(life, stopTimeout)

@@ -12,9 +12,12 @@ import (
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/internal/auth"
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
+
+// defaultInstance is the name of a broker that has been given none.
+const defaultInstance = "default"
 
 // maxFile bounds a configuration file, in bytes.
 const maxFile = 1 << 20
@@ -51,9 +54,10 @@ type TokenReview struct {
 	Audiences []string `yaml:"audiences"`
 }
 
-// Provider says where sandboxes come from.
+// Provider says where sandboxes come from: exactly one is set.
 type Provider struct {
 	AgentSandbox *AgentSandbox `yaml:"agentSandbox"`
+	Local        *Local        `yaml:"local"`
 }
 
 // AgentSandbox is broker/agentsandbox's.
@@ -80,6 +84,7 @@ type Pool struct {
 	Lease        Range             `yaml:"lease"`
 	DetachGrace  Duration          `yaml:"detachGrace"`
 	Linger       Duration          `yaml:"linger"`
+	Local        *LocalPool        `yaml:"local"`
 }
 
 // Queue bounds who waits for a sandbox.
@@ -121,16 +126,19 @@ func Parse(name string, b []byte) (*Config, error) {
 
 // errorAt names the file, the line and the key.
 func (c *Config) errorAt(key, format string, args ...any) error {
+	if c.root == nil { // not from a file
+		return fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...))
+	}
 	return fmt.Errorf("%s:%d: %s: %s", c.file, lineOf(c.root, key), key, fmt.Sprintf(format, args...))
 }
 
-func (c *Config) check() error {
-	if c.Listen == "" {
-		c.Listen = endpoint.DefaultListen
-	}
-	if c.Instance == "" {
-		c.Instance = "default"
-	}
+// SetListen changes the address of the API, which is checked as the file's is.
+func (c *Config) SetListen(address string) error {
+	c.Listen = address
+	return c.checkListen()
+}
+
+func (c *Config) checkListen() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return c.errorAt("listen", "%q is not HOST:PORT: %v", c.Listen, err)
@@ -138,16 +146,32 @@ func (c *Config) check() error {
 	if !c.Auth.Enabled() && !isLoopback(host) {
 		return c.errorAt("listen", "%q is reachable from other machines, but auth is empty: set auth.tokenReview or auth.tokensFile, or listen on 127.0.0.1", c.Listen)
 	}
+	return nil
+}
+
+func (c *Config) check() error {
+	if c.Listen == "" {
+		c.Listen = sandboxclient.DefaultAddress
+	}
+	if c.Instance == "" {
+		c.Instance = defaultInstance
+	}
+	if err := c.checkListen(); err != nil {
+		return err
+	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		return c.errorAt("tls", "certFile and keyFile belong together")
 	}
 	if c.Auth.TokenReview != nil && len(c.Auth.TokenReview.Audiences) == 0 {
 		return c.errorAt("auth.tokenReview.audiences", "at least one is needed, so that tokens meant for others are refused")
 	}
-	if c.Provider.AgentSandbox == nil {
-		return c.errorAt("provider", "agentSandbox is needed")
+	if (c.Provider.AgentSandbox == nil) == (c.Provider.Local == nil) {
+		return c.errorAt("provider", "exactly one of agentSandbox and local is needed")
 	}
-	if c.Provider.AgentSandbox.Namespace == "" {
+	if c.Auth.TokenReview != nil && c.Provider.AgentSandbox == nil {
+		return c.errorAt("auth.tokenReview", "it asks the cluster of provider.agentSandbox; use auth.tokensFile")
+	}
+	if c.Provider.AgentSandbox != nil && c.Provider.AgentSandbox.Namespace == "" {
 		return c.errorAt("provider.agentSandbox.namespace", "the namespace of the warm pools is needed")
 	}
 	if len(c.Pools) == 0 {
@@ -174,6 +198,9 @@ func (c *Config) checkPools() error {
 			return c.errorAt(key+"."+e.Field, "%s", e.Message)
 		} else if err != nil {
 			return c.errorAt(key, "%v", err)
+		}
+		if err := c.checkLocal(key, p); err != nil {
+			return err
 		}
 	}
 	return nil
