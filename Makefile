@@ -44,6 +44,16 @@ build: ## Build bin/sandbox-broker and bin/sandbox-runner, both static
 	$(STATIC) -o $(BIN)/sandbox-broker ./cmd/sandbox-broker
 	$(STATIC) -o $(BIN)/sandbox-runner ./cmd/sandbox-runner
 
+.PHONY: runsc
+runsc: $(BIN)/runsc ## Build gVisor's bin/runsc from its pinned module
+
+$(BIN)/runsc: hack/tools/gvisor/go.mod hack/tools/gvisor/go.sum
+	CGO_ENABLED=0 $(GO) build -C hack/tools/gvisor -trimpath -ldflags '-s -w' -o $@ gvisor.dev/gvisor/runsc
+
+.PHONY: demo
+demo: ## Show the main job on this machine: build what is missing, run programs in sandboxes
+	@$(GO) run ./hack/demo
+
 .PHONY: lint
 lint: ## Run golangci-lint in both modules and shellcheck on the scripts
 	$(LINT) ./...

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/brokertest"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -43,9 +43,9 @@ func TestMainPrintsTheOutput(t *testing.T) {
 	require.NoError(t, os.WriteFile(token, []byte("secret"), 0o600))
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: broker.Certificate().Raw}
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(block), 0o600))
-	t.Setenv(endpoint.EnvURL, broker.URL)
-	t.Setenv(endpoint.EnvTokenFile, token)
-	t.Setenv(endpoint.EnvCAFile, ca)
+	t.Setenv(sandboxclient.EnvURL, broker.URL)
+	t.Setenv(sandboxclient.EnvTokenFile, token)
+	t.Setenv(sandboxclient.EnvCAFile, ca)
 
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

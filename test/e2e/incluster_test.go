@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/sandbox-broker/sandbox-broker/internal/endpoint"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 )
 
@@ -20,15 +19,15 @@ import (
 // account whose token the file holds.
 func inCluster(t *testing.T, tokenFile string) *sandboxclient.Client {
 	t.Helper()
-	url, ca := os.Getenv(endpoint.EnvURL), os.Getenv(endpoint.EnvCAFile)
-	require.NotEmpty(t, url, "%s is not set: paste the last line of `make cluster-up`", endpoint.EnvURL)
+	url, ca := os.Getenv(sandboxclient.EnvURL), os.Getenv(sandboxclient.EnvCAFile)
+	require.NotEmpty(t, url, "%s is not set: paste the last line of `make cluster-up`", sandboxclient.EnvURL)
 	c, err := sandboxclient.New(url, sandboxclient.WithTokenFile(tokenFile), sandboxclient.WithCAFile(ca))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-func agentToken() string { return os.Getenv(endpoint.EnvTokenFile) }
+func agentToken() string { return os.Getenv(sandboxclient.EnvTokenFile) }
 
 func TestCommandLineThroughTheClustersBroker(t *testing.T) {
 	cmd := exec.CommandContext(within(t, 2*time.Minute), filepath.Join(root(), "bin", "sandbox-broker"), "run", "--pool", "python-gvisor", "--language", "python", "-")
