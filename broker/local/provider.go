@@ -1,3 +1,5 @@
+//go:build linux
+
 package local
 
 import (
@@ -9,55 +11,6 @@ import (
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
-)
-
-// Options configure a Provider.
-type Options struct {
-	// Runtime isolates the sandboxes; empty is RuntimeRunsc.
-	Runtime RuntimeName
-	// Runsc is the path of runsc; empty looks beside this program and on PATH.
-	Runsc string
-	// Runner is the path of sandbox-runner, which must be static; empty looks
-	// beside this program and on PATH.
-	Runner string
-	// StateDir is where everything of this broker is kept, and nothing else;
-	// empty is a folder for Instance below /run or the user's runtime folder.
-	StateDir string
-	// Instance tells brokers on one machine apart; empty is "default".
-	Instance string
-	Pools    []Pool
-	Log      *slog.Logger // nil: discarded
-}
-
-// Pool is what the sandboxes of one pool are made of.
-type Pool struct {
-	Name string
-	// RootFS is a folder, or an OCI or Docker archive; empty is a read-only view
-	// of this machine's programs.
-	RootFS  string
-	Warm    int     // sandboxes started ahead
-	Network Network // default NetworkNone
-	Limits  Limits
-}
-
-// Network says what a sandbox can reach.
-type Network string
-
-// The networks.
-const (
-	// NetworkNone is a loopback of the sandbox's own.
-	NetworkNone Network = "none"
-	// NetworkHost is this machine's network, its loopback services included.
-	NetworkHost Network = "host"
-)
-
-// RuntimeName names what isolates the sandboxes.
-type RuntimeName string
-
-// The runtimes.
-const (
-	RuntimeRunsc   RuntimeName = "runsc"
-	RuntimeProcess RuntimeName = "process"
 )
 
 // Provider implements broker.Provider and broker.WarmCounter.

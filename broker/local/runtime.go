@@ -1,3 +1,5 @@
+//go:build linux
+
 package local
 
 import (
@@ -7,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
@@ -36,59 +37,6 @@ type runtime interface {
 	close() error
 }
 
-// Limits bound what a sandbox may use. Zero values mean the defaults given here.
-type Limits struct {
-	Memory    int64   // bytes, of programs and of what they keep in files; default 512 MiB
-	Processes int     // and threads, together; default 256
-	Disk      int64   // bytes, of each of the workspace, HOME and /tmp; default a quarter of Memory
-	CPUs      float64 // default: as many as this machine has
-}
-
-// Defaults and bounds of Limits.
-const (
-	defaultMemory    = 512 << 20
-	minMemory        = 32 << 20
-	defaultProcesses = 256
-)
-
-func (l Limits) withDefaults() Limits {
-	if l.Memory == 0 {
-		l.Memory = defaultMemory
-	}
-	if l.Processes == 0 {
-		l.Processes = defaultProcesses
-	}
-	if l.Disk == 0 {
-		l.Disk = l.Memory / 4
-	}
-	return l
-}
-
-// Check reports the first limit that cannot work, as a *wire.Error that names it
-// by its key in the configuration file.
-func (l Limits) Check() error {
-	l = l.withDefaults()
-	switch {
-	case l.Memory < minMemory:
-		return wire.Invalid("local.memory", minMemory, "%d bytes are too few: an interpreter needs at least %d", l.Memory, minMemory)
-	case l.Processes < 8:
-		return wire.Invalid("local.processes", 8, "at least 8 are needed, not %d", l.Processes)
-	case l.Disk < 0 || l.Disk > l.Memory:
-		return wire.Invalid("local.disk", l.Memory, "%d bytes must lie between 1 and the memory's %d, where files are kept", l.Disk, l.Memory)
-	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < 0.01:
-		return wire.Invalid("local.cpus", 0, "%g must be at least 0.01", l.CPUs)
-	}
-	return nil
-}
-
-// environ is what the runner in a sandbox is told by its environment.
-func (l Limits) environ() []string {
-	return []string{
-		"SANDBOX_MEMORY_LIMIT=" + strconv.FormatInt(l.Memory, 10),
-		"SANDBOX_PROCESS_LIMIT=" + strconv.Itoa(l.Processes),
-	}
-}
-
 func newRuntime(o Options, st *state) (runtime, error) {
 	runner, err := findProgram("sandbox-runner", o.Runner)
 	if err != nil {
@@ -106,18 +54,6 @@ func newRuntime(o Options, st *state) (runtime, error) {
 	}
 	return nil, wire.Invalid("provider.local.runtime", 0, "%q is neither %s nor %s", o.Runtime, RuntimeRunsc, RuntimeProcess)
 }
-
-// NoRunscError says that there is no gVisor here; its message names the two ways
-// out.
-type NoRunscError struct{ err error }
-
-// Error implements error.
-func (e *NoRunscError) Error() string {
-	return fmt.Sprintf("local: %v; build it with `make runsc` (or install gVisor), or run without any isolation: --insecure-no-isolation", e.err)
-}
-
-// Unwrap implements errors.Unwrap.
-func (e *NoRunscError) Unwrap() error { return e.err }
 
 // findProgram returns the absolute path of a program: the one that is given, or
 // the one beside this program, or the one on PATH.
