@@ -45,10 +45,7 @@ func (r *relay) started() {
 		return
 	}
 	r.code = nil
-	l := r.lease
-	r.backstop = time.AfterFunc(r.start.Timeout+deadlineSlack, func() {
-		l.end(Fate{Reason: wire.ReasonTimeout, Message: "the sandbox did not end the program at its deadline"})
-	})
+	r.watchDeadline(r.start.Timeout)
 	r.start.AttachOnly, r.start.Program = true, nil
 }
 
@@ -59,6 +56,7 @@ func (r *relay) output(fd wire.FD, f wire.Frame) error {
 	ok := f.Offset == r.sent[fd] && end <= r.creditOf(fd).Limit
 	if ok {
 		r.sent[fd] = end // before the send: the client's answer may be fast
+		r.moved()
 	}
 	r.mu.Unlock()
 	if !ok {
@@ -204,6 +202,7 @@ func (r *relay) clientWindow(f wire.Frame) error {
 	}
 	c := r.creditOf(w.FD)
 	c.Acked, c.Limit = max(c.Acked, w.Acked), max(c.Limit, w.Limit) // a stale frame takes nothing back
+	r.moved()
 	if c.Limit-c.Acked > wire.MaxWindow {
 		return wire.Invalid("window.limit", wire.MaxWindow, "the window of %s has grown to %d bytes, beyond the limit of %d", w.FD, c.Limit-c.Acked, wire.MaxWindow)
 	}

@@ -35,6 +35,8 @@ type lease struct {
 	boot   string
 	until  time.Time // the hard end
 
+	guarded <-chan struct{} // closed when the stock no longer moves the sandbox's end; nil: it never did
+
 	dead chan struct{} // closed when the lease has ended, in whatever way
 	fate Fate          // why; written before dead is closed
 
@@ -243,9 +245,17 @@ func (l *lease) awaitFate(ctx context.Context, otherwise Fate) {
 
 // record writes the lease where other brokers find it. It comes after the Bind:
 // a crash in between loses the lease, and the sandbox ends at its own end.
+//
+// It outlives the broker's life a little: a client that has the handle already
+// must find the lease at the next broker.
 func (l *lease) record() {
-	ctx, cancel := context.WithTimeout(l.pool.life, recordTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.pool.life), recordTimeout)
 	defer cancel()
+	stop := context.AfterFunc(l.pool.life, func() { time.AfterFunc(shutdownPatience, cancel) })
+	defer stop()
+	if l.guarded != nil {
+		<-l.guarded // else the stock's last move of the end could come after this one
+	}
 	r := Record{Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until}
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -30,6 +30,9 @@ type member struct {
 	sb    Sandbox
 	ch    *channel.Client
 	until time.Time
+
+	left    chan struct{} // closed when it leaves the stock; nil: it was never in it
+	guarded chan struct{} // closed when its guard is over; nil likewise
 }
 
 // waiter is a caller in the queue. It is answered once, on a channel with room
@@ -157,7 +160,12 @@ func (p *pool) place(m *member) {
 		w.answer <- waitAnswer{m: m}
 	} else if !p.closed && len(p.stock) < p.cfg.Stock {
 		p.stock = append(p.stock, m)
-		p.jobs.Go(func() { p.guard(m) })
+		left, guarded := make(chan struct{}), make(chan struct{})
+		m.left, m.guarded = left, guarded
+		p.jobs.Go(func() {
+			defer close(guarded)
+			p.guard(m, left)
+		})
 	} else {
 		p.discard(m)
 	}
@@ -369,6 +377,7 @@ func (p *pool) close() {
 	stock := p.stock
 	p.stock = nil
 	for _, m := range stock {
+		close(m.left)
 		p.discard(m)
 	}
 	for w := p.nextWaiter(); w != nil; w = p.nextWaiter() {

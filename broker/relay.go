@@ -23,11 +23,6 @@ type Stream interface {
 	Canceled() <-chan struct{}
 }
 
-// deadlineSlack is how much longer than a program's timeout the broker waits for
-// the runner to end it before it destroys the sandbox itself: the runner's grace
-// after SIGTERM, and room for a busy node.
-const deadlineSlack = 10 * time.Second
-
 // forgetTimeout bounds the wait for a runner to take note that an ending arrived.
 const forgetTimeout = 2 * time.Second
 
@@ -59,7 +54,7 @@ type relay struct {
 	credit    uint64              // how far the client may send input
 	stdinTo   *uint64             // the input's length, once known
 	held      []wire.Frame        // signals and cancels sent so far
-	backstop  *time.Timer         // ends a sandbox whose runner does not keep the deadline
+	overtime  *overtime           // what the runner may still do after the deadline; see backstop.go
 	confirmed chan struct{}       // closed when the client has the ending
 	hasDone   bool                // confirmed is closed
 }
@@ -107,8 +102,9 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 // sandbox lives on, the runner is told first, so that it forgets the exec.
 func (r *relay) close() {
 	r.mu.Lock()
-	if r.backstop != nil {
-		r.backstop.Stop()
+	if r.overtime != nil {
+		r.overtime.timer.Stop()
+		r.overtime = nil
 	}
 	s, forget := r.stream, r.hasDone && r.lease.kind == KindLease
 	r.stream = nil
@@ -216,10 +212,7 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 
 // refused reads the runner's refusal of a start or an attach.
 func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
-	r.mu.Lock()
-	started := !r.began.IsZero()
-	r.mu.Unlock()
-	if started && e.Code == wire.CodeNotFound {
+	if r.hasStarted() && e.Code == wire.CodeNotFound {
 		// The runner that was bound does not forget: somebody tampered with it.
 		_ = r.hostile("no longer knows the exec")
 		return r.lost(), nil
@@ -242,6 +235,13 @@ func (r *relay) lost() *wire.Ending {
 func (r *relay) hostile(what string) error {
 	r.lease.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseRunnerKilled, Message: "the sandbox's runner " + what})
 	return errChannel
+}
+
+// hasStarted reports whether the runner has started the program, or knew it.
+func (r *relay) hasStarted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.began.IsZero()
 }
 
 // stdinBytes is how much input the client has sent.

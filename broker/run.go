@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -38,18 +39,29 @@ func (b *Broker) Do(ctx context.Context, c Caller, req wire.Request, code []byte
 		return wire.Errorf(wire.CodeUnavailable, "the broker is shutting down; connect again")
 	}
 	defer b.requests.Done()
-	ctx, span := tracer.Start(ctx, "broker."+string(req.Op), trace.WithAttributes(
-		attribute.String("sandbox.tenant", c.Tenant), attribute.String("sandbox.pool", req.Pool), attribute.String("request.id", c.RequestID)))
+	// What callers make up must become neither a label nor a name: those are kept
+	// for ever.
+	op := string(req.Op)
+	if !slices.Contains(wire.Ops, req.Op) {
+		op = "unknown"
+	}
+	ctx, span := tracer.Start(ctx, "broker."+op, trace.WithAttributes(
+		attribute.String("sandbox.tenant", c.Tenant), attribute.String("request.id", c.RequestID)))
 	defer span.End()
 	err := b.dispatch(ctx, c, req, code, s)
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-		if e := wire.AsError(err); e != nil {
-			b.metrics.errors.WithLabelValues(string(req.Op), string(e.Code)).Inc()
+	if e := wire.AsError(err); e != nil {
+		// The message may quote what a program was called with.
+		span.SetStatus(codes.Error, string(e.Code))
+		span.SetAttributes(attribute.String("error.field", e.Field), attribute.String("error.reason", e.Reason))
+		if e.Reason != reasonCanceled {
+			b.metrics.errors.WithLabelValues(op, string(e.Code)).Inc()
 		}
 	}
 	return err
 }
+
+// reasonCanceled marks a wait that its caller ended: no failure of the broker.
+const reasonCanceled = "canceled"
 
 func (b *Broker) dispatch(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
 	switch req.Op {
@@ -76,7 +88,7 @@ func (b *Broker) run(ctx context.Context, c Caller, req wire.Request, code []byt
 	}
 	cfg := p.cfg
 	// The run's hard end: what it may take in all, and room to say so.
-	ttl := st.Timeout + deadlineSlack + cfg.DetachGrace + cfg.Linger + time.Minute
+	ttl := st.Timeout + deadlineSlack + cfg.DetachGrace + cfg.Linger + drainGrace
 	execID := randomID()
 	l, err := b.lease(ctx, p, c.Tenant, KindRun, execID, ttl, s.Canceled())
 	if err != nil {
@@ -125,14 +137,19 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		return err
 	}
 	switch {
-	case n != nil && err != nil && !confirmed:
-		l.detach() // the ending may not have arrived: the client may come back for it
-	case n == nil && isClientGone(err):
-		b.metrics.detached.WithLabelValues(cfg.Name).Inc()
-		log.Info("client detached", "grace", cfg.DetachGrace.String())
-		l.detach()
-	default:
+	case confirmed, n != nil && err == nil: // nobody needs the sandbox any more
 		l.end(fateReleased)
+	case !st.AttachOnly && !r.hasStarted(): // nothing runs in it
+		l.end(fateReleased)
+	default:
+		// This client is gone, or another one has taken its place, or it asked for
+		// what cannot be. The run is not this stream's to end: someone may come, or
+		// be there, for it.
+		if isClientGone(err) {
+			b.metrics.detached.WithLabelValues(cfg.Name).Inc()
+			log.Info("client detached", "grace", cfg.DetachGrace.String())
+		}
+		l.detach()
 	}
 	return err
 }
@@ -253,8 +270,8 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 	for range bindAttempts {
 		var m *member
 		if m, err = p.acquire(ctx); err != nil {
-			if ctx.Err() != nil && !isClientGone(err) {
-				err = &wire.Error{Code: wire.CodeUnavailable, Reason: "canceled", Message: "the request was canceled while it waited for a sandbox"}
+			if ctx.Err() != nil && !isClientGone(err) && wire.AsError(err) == nil {
+				err = &wire.Error{Code: wire.CodeUnavailable, Reason: reasonCanceled, Message: "the request was canceled while it waited for a sandbox"}
 			}
 			return nil, notWire(err, "taking a sandbox")
 		}
@@ -265,7 +282,7 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 			continue
 		}
 		l := newLease(p, m.sb, m.ch, tenant, kind, m.ch.Boot(), time.Now().Add(ttl))
-		l.exec = execID
+		l.exec, l.guarded = execID, m.guarded
 		b.register(l)
 		p.jobs.Go(l.record)
 		return l, nil

@@ -14,6 +14,7 @@ func (p *pool) popStock() *member {
 	for len(p.stock) > 0 {
 		m := p.stock[0]
 		p.stock = p.stock[1:]
+		close(m.left)
 		select {
 		case <-m.ch.Done():
 			p.discard(m) // its guard has not noticed yet
@@ -26,20 +27,19 @@ func (p *pool) popStock() *member {
 
 // guard watches a member while it is in stock: it leaves when its channel
 // breaks, and its end is moved before it comes.
-func (p *pool) guard(m *member) {
+func (p *pool) guard(m *member, left <-chan struct{}) {
 	renew := time.NewTicker(stockLife / 2)
 	defer renew.Stop()
 	for {
 		select {
 		case <-p.life.Done():
 			return
+		case <-left:
+			return
 		case <-m.ch.Done():
 			p.drop(m)
 			return
 		case <-renew.C:
-			if !p.inStock(m) {
-				return
-			}
 			until := time.Now().Add(stockLife)
 			ctx, cancel := context.WithTimeout(p.life, dialTimeout)
 			err := m.sb.Extend(ctx, until)
@@ -53,17 +53,6 @@ func (p *pool) guard(m *member) {
 	}
 }
 
-func (p *pool) inStock(m *member) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.stock {
-		if s == m {
-			return true
-		}
-	}
-	return false
-}
-
 // drop removes a member from the stock and ends it. It does nothing if the
 // member has been handed out meanwhile.
 func (p *pool) drop(m *member) {
@@ -72,6 +61,7 @@ func (p *pool) drop(m *member) {
 	for i, s := range p.stock {
 		if s == m {
 			p.stock = append(p.stock[:i], p.stock[i+1:]...)
+			close(m.left)
 			p.discard(m)
 			p.fill()
 			return

@@ -11,8 +11,9 @@ import (
 
 // Bounds on a request.
 const (
-	maxArgs = 1024 // arguments of a program
-	maxEnv  = 256  // environment variables
+	maxArgs = 1024        // arguments of a program
+	maxArg  = 128<<10 - 1 // bytes of one argument or variable: Linux's MAX_ARG_STRLEN, execve(2)
+	maxEnv  = 256         // environment variables
 )
 
 var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -48,10 +49,16 @@ func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, e
 		if strings.ContainsRune(a, 0) {
 			return 0, wire.Invalid("program.argv", 0, "an argument holds a zero byte")
 		}
+		if len(a) > maxArg {
+			return 0, wire.Invalid("program.argv", maxArg, "an argument of %d bytes exceeds the limit of %d; use stdin or a file", len(a), maxArg)
+		}
 	}
 	for k, v := range p.Env {
 		if !envPattern.MatchString(k) || strings.ContainsRune(v, 0) {
-			return 0, wire.Invalid("program.env", 0, "%q cannot be an environment variable: a name has letters, digits and _, a value no zero byte", k)
+			return 0, wire.Invalid("program.env", 0, "%.64q cannot be an environment variable: a name has letters, digits and _, a value no zero byte", k)
+		}
+		if len(k)+1+len(v) > maxArg {
+			return 0, wire.Invalid("program.env", maxArg, "the variable %.64q takes %d bytes, more than the limit of %d; use stdin or a file", k, len(k)+1+len(v), maxArg)
 		}
 	}
 	return c.checkTimeout(p.TimeoutMS)
@@ -117,7 +124,7 @@ func checkWindows(r *wire.Request) (stdout, stderr wire.Credit, err error) {
 			err = wire.Invalid(field+".limit", 0, "the limit %d lies before the acknowledged offset %d", c.Limit, c.Acked)
 		case c.Limit-c.Acked > wire.MaxWindow:
 			err = wire.Invalid(field+".limit", wire.MaxWindow, "a window of %d bytes exceeds the limit of %d", c.Limit-c.Acked, wire.MaxWindow)
-		case c.Acked > 0 && r.Op != wire.OpAttach:
+		case c.Acked > 0 && r.Op != wire.OpAttach && (r.Op != wire.OpExec || r.ID == ""):
 			err = wire.Invalid(field+".acked", 0, "a new exec's output starts at 0, not at %d", c.Acked)
 		}
 		return *c

@@ -68,7 +68,7 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 		return c, wire.Invalid("program.language", 0, "this sandbox's runner does not know the language %q", p.Language)
 	}
 	if !c.find(l) {
-		return c, wire.Invalid("program.language", 0, "the sandbox's image has no %s for the language %s", strings.Join(l.interpreter, " or "), p.Language)
+		return c, wire.Invalid("program.language", 0, "there is no %s on the program's PATH in the sandbox, for the language %s", strings.Join(l.interpreter, " or "), p.Language)
 	}
 	name, err := writeScript(c.dir, l.script, code)
 	if err != nil {

@@ -58,6 +58,8 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 		return nil, false, wire.Errorf(wire.CodeNotFound, "the sandbox knows no such exec")
 	case len(s.execs) >= maxExecs:
 		return nil, false, &wire.Error{Code: wire.CodeExhausted, Field: "exec", Limit: maxExecs, Message: "the lease holds as many execs as it may; wait for some to end"}
+	case st.Stdout.Acked > 0 || st.Stderr.Acked > 0:
+		return nil, false, wire.Invalid("acked", 0, "the exec is new: its output starts at 0")
 	case st.Program == nil || st.Timeout <= 0:
 		return nil, false, wire.Invalid("program", 0, "a start names no program or no timeout")
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/internal/auth"
@@ -57,6 +58,9 @@ type Options struct {
 	Isolation string
 	Log       *slog.Logger  // nil: discarded
 	Heartbeat time.Duration // zero: DefaultHeartbeat
+	// LargeTimeout bounds the reading of one large message; zero:
+	// DefaultLargeTimeout.
+	LargeTimeout time.Duration
 }
 
 // Server is the public HTTP handler. Close ends its sessions.
@@ -64,6 +68,8 @@ type Server struct {
 	opts     Options
 	mux      *http.ServeMux
 	upgrader websocket.Upgrader
+
+	large *semaphore.Weighted // bytes of large messages being read
 
 	wg sync.WaitGroup // sessions
 
@@ -83,7 +89,10 @@ func New(o Options) *Server {
 	if o.Heartbeat == 0 {
 		o.Heartbeat = DefaultHeartbeat
 	}
-	s := &Server{opts: o, mux: http.NewServeMux(), sessions: map[*session]struct{}{}}
+	if o.LargeTimeout == 0 {
+		o.LargeTimeout = DefaultLargeTimeout
+	}
+	s := &Server{opts: o, mux: http.NewServeMux(), large: semaphore.NewWeighted(largeBudget), sessions: map[*session]struct{}{}}
 	s.upgrader = websocket.Upgrader{
 		HandshakeTimeout: handshakeTimeout,
 		Subprotocols:     []string{wire.Subprotocol},

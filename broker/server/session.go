@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/internal/auth"
@@ -22,8 +21,9 @@ const (
 	closeTimeout = 2 * time.Second
 	// frameQueue bounds a stream's frames that its handler has not read yet.
 	frameQueue = 16
-	// dispatchTimeout bounds how long a full queue may hold up the connection.
-	dispatchTimeout = 10 * time.Second
+	// dispatchTimeout bounds how long a stream whose queue is full may hold up the
+	// connection.
+	dispatchTimeout = time.Second
 	// maxCloseReason is what fits into a close frame beside its code (RFC 6455, 5.5).
 	maxCloseReason = 123
 	// missedHeartbeats is how many may fail before a peer is taken for gone.
@@ -38,6 +38,10 @@ type session struct {
 	life   context.Context         //nolint:containedctx // the connection's own life, which no call has
 	detach context.CancelCauseFunc // ends life with ErrDetached
 	jobs   sync.WaitGroup          // streams
+
+	// large says that the reader is in a large message, whose deadline stands. Only
+	// the reader touches it; control frames are handled on its goroutine too.
+	large bool
 
 	write sync.Mutex // guards writing to conn
 	conn  *websocket.Conn
@@ -78,6 +82,9 @@ func (s *session) serve(conn *websocket.Conn) {
 func (s *session) setConn(conn *websocket.Conn) {
 	conn.SetReadLimit(wire.MaxClientMessage)
 	alive := func(string) error {
+		if s.large {
+			return nil // pings must not stretch it
+		}
 		return conn.SetReadDeadline(time.Now().Add(missedHeartbeats * s.srv.opts.Heartbeat))
 	}
 	_ = alive("")
@@ -119,7 +126,7 @@ func (s *session) heartbeat(stop <-chan struct{}) {
 // which is a *wire.Error.
 func (s *session) read() error {
 	for {
-		kind, b, err := s.conn.ReadMessage()
+		kind, b, err := s.message()
 		if errors.Is(err, websocket.ErrReadLimit) {
 			return wire.Invalid("frame", wire.MaxClientMessage, "a message exceeds the limit of %d bytes", wire.MaxClientMessage)
 		}
@@ -177,6 +184,7 @@ func (s *session) open(f wire.Frame) error {
 	st := newStream(s, f.Stream)
 	if len(s.streams) >= streamLimit {
 		s.jobs.Go(func() {
+			defer st.drop(nil)
 			st.fail(&wire.Error{Code: wire.CodeExhausted, Field: "stream", Limit: MaxStreams, Message: "the connection has as many open streams as it may"})
 		})
 		return nil
@@ -191,6 +199,7 @@ func (s *session) open(f wire.Frame) error {
 
 func (s *session) close(st *stream) {
 	close(st.ended)
+	st.drop(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, st.id)
@@ -222,7 +231,7 @@ func (s *session) send(f wire.Frame) error {
 // refuse ends a connection that broke the protocol: the error in full, then a
 // close frame with what fits.
 func (s *session) refuse(e *wire.Error) {
-	s.log.Info("connection refused", "code", e.Code, "field", e.Field, "message", e.Message)
+	s.log.Info("connection refused", "code", e.Code, "field", e.Field, "limit", e.Limit)
 	_ = s.send(wire.JSONFrame(wire.KindError, 0, e)) // it may be gone already
 	s.closeWith(4000+e.Code.Status(), e.Message)
 }
@@ -257,91 +266,3 @@ func (s *session) goAway(reason string) {
 	s.detach(broker.ErrDetached)
 	_ = conn.Close()
 }
-
-// stream is one request of a client. It implements broker.Stream.
-type stream struct {
-	sess     *session
-	id       uint32
-	frames   chan wire.Frame
-	canceled chan struct{}
-	ended    chan struct{}
-	once     sync.Once
-}
-
-func newStream(s *session, id uint32) *stream {
-	return &stream{sess: s, id: id, frames: make(chan wire.Frame, frameQueue), canceled: make(chan struct{}), ended: make(chan struct{})}
-}
-
-// serve runs the request.
-func (st *stream) serve(f wire.Frame) {
-	req, code, err := wire.ParseRequest(f)
-	if err != nil {
-		st.fail(err)
-		return
-	}
-	ctx := propagation.TraceContext{}.Extract(st.sess.life, propagation.MapCarrier{"traceparent": req.Traceparent, "tracestate": req.Tracestate})
-	caller := broker.Caller{Tenant: st.sess.caller.Tenant, RequestID: requestID()}
-	err = st.sess.srv.opts.Broker.Do(ctx, caller, req, code, st)
-	if err == nil || errors.Is(err, broker.ErrDetached) || st.sess.life.Err() != nil {
-		return
-	}
-	e := wire.AsError(err)
-	if e == nil {
-		st.sess.log.Error("request failed", "request", caller.RequestID, "op", req.Op, "error", err)
-		e = wire.Errorf(wire.CodeInternal, "an unexpected failure; the broker's log has the reason")
-	}
-	answer := *e
-	answer.RequestID = caller.RequestID
-	st.sess.log.Info("request refused", "request", caller.RequestID, "op", req.Op, "code", e.Code, "field", e.Field, "message", e.Message)
-	st.fail(&answer)
-}
-
-func (st *stream) fail(err error) {
-	e := wire.AsError(err)
-	if e == nil {
-		e = wire.Errorf(wire.CodeInternal, "an unexpected failure")
-	}
-	_ = st.Send(wire.JSONFrame(wire.KindError, st.id, e)) // a client that is gone needs no answer
-}
-
-// deliver queues a frame for the handler.
-func (st *stream) deliver(f wire.Frame) error {
-	if f.Kind == wire.KindCancel {
-		st.once.Do(func() { close(st.canceled) })
-	}
-	select {
-	case st.frames <- f:
-		return nil
-	case <-st.ended:
-		return nil
-	default:
-	}
-	t := time.NewTimer(dispatchTimeout)
-	defer t.Stop()
-	select {
-	case st.frames <- f:
-		return nil
-	case <-st.ended:
-		return nil
-	case <-st.sess.life.Done():
-		return broker.ErrDetached
-	case <-t.C:
-		return &wire.Error{Code: wire.CodeExhausted, Field: "frame", Limit: frameQueue, Message: "a stream has more frames waiting than it may"}
-	}
-}
-
-// Send implements broker.Stream: a failure is the client's going away.
-func (st *stream) Send(f wire.Frame) error {
-	f.Stream = st.id
-	if err := st.sess.send(f); err != nil {
-		st.sess.detach(broker.ErrDetached)
-		return errors.Join(broker.ErrDetached, err)
-	}
-	return nil
-}
-
-// Frames implements broker.Stream.
-func (st *stream) Frames() <-chan wire.Frame { return st.frames }
-
-// Canceled implements broker.Stream.
-func (st *stream) Canceled() <-chan struct{} { return st.canceled }

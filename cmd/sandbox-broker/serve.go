@@ -36,6 +36,9 @@ const (
 	stopTimeout = 20 * time.Second
 	// headerTimeout bounds how long a client may take for its request's header.
 	headerTimeout = 10 * time.Second
+	// idleTimeout bounds how long a connection without a request is kept. It is not
+	// for WebSockets, which have heartbeats.
+	idleTimeout = 60 * time.Second
 )
 
 func newServeCommand(s streams) *cobra.Command {
@@ -219,7 +222,7 @@ func listenAPI(ctx context.Context, c *config.Config) (net.Listener, error) {
 }
 
 func serverFor(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
 // internalHandler answers the kubelet and Prometheus.

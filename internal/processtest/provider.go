@@ -32,6 +32,7 @@ type Provider struct {
 	died      func(broker.SandboxID, broker.Fate)
 	takeError error
 	hold      chan struct{}
+	records   chan struct{} // Record waits for it; nil: it does not
 	taken     int
 }
 
@@ -67,6 +68,15 @@ func (p *Provider) HoldTakes() (release func()) {
 		close(hold)
 		p.hold = nil
 	})
+}
+
+// HoldRecords makes every Record wait until release is called.
+func (p *Provider) HoldRecords() (release func()) {
+	hold := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.records = hold
+	return sync.OnceFunc(func() { close(hold) })
 }
 
 // Live is how many sandboxes exist.
@@ -321,7 +331,17 @@ func (s *Sandbox) Dial(context.Context) (net.Conn, error) {
 }
 
 // Record implements broker.Sandbox.
-func (s *Sandbox) Record(_ context.Context, r broker.Record) error {
+func (s *Sandbox) Record(ctx context.Context, r broker.Record) error {
+	s.p.mu.Lock()
+	hold := s.p.records
+	s.p.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	s.moveEnd(r.Until)
 	s.mu.Lock()
 	defer s.mu.Unlock()

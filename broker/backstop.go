@@ -1,0 +1,79 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+const (
+	// deadlineSlack is how much longer than a program's timeout the broker waits
+	// for the runner to end it before it destroys the sandbox itself: the runner's
+	// grace after SIGTERM, and room for a busy node.
+	deadlineSlack = 10 * time.Second
+	// drainGrace bounds how long after its program's end a run is kept for a client
+	// that is slow to read.
+	drainGrace = 5 * time.Minute
+	// runnerKeeps bounds what a runner can still hold of one output when its
+	// program has ended: its buffer, and a pipe's.
+	runnerKeeps = 1<<20 + 128<<10
+)
+
+// overtime is what the broker grants after a program's deadline. The runner's
+// word that the program has ended comes behind the output, and that may wait for
+// a slow client; so silence proves nothing while the client's credit is used up.
+// What the broker can measure itself: a runner that kept the deadline has no more
+// to send than it can have kept, and sends it when it may.
+type overtime struct {
+	timer   *time.Timer
+	granted bool      // the deadline has passed
+	until   [3]uint64 // by FD: how far the output may go then
+	last    time.Time // when the runner sent output or the client granted credit
+}
+
+// watchDeadline starts the clock of a program. mu is held.
+func (r *relay) watchDeadline(timeout time.Duration) {
+	r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(timeout+deadlineSlack, r.pastDeadline)}
+}
+
+// moved notes that the exec's output goes on. mu is held.
+func (r *relay) moved() {
+	if r.overtime != nil {
+		r.overtime.last = time.Now()
+	}
+}
+
+// pastDeadline ends the sandbox unless only the client keeps the ending back.
+func (r *relay) pastDeadline() {
+	if r.mayGoOn() {
+		return
+	}
+	r.lease.end(Fate{Reason: wire.ReasonTimeout, Message: "the sandbox did not end the program at its deadline"})
+}
+
+func (r *relay) mayGoOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.overtime
+	if o == nil {
+		return true // the exec has just ended
+	}
+	if !o.granted {
+		o.granted = true
+		for fd, n := range r.sent {
+			o.until[fd] = n + runnerKeeps
+		}
+	}
+	blocked := false
+	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
+		if r.sent[fd] > o.until[fd] {
+			return false
+		}
+		blocked = blocked || r.sent[fd] >= r.creditOf(fd).Limit
+	}
+	if !blocked && time.Since(o.last) >= deadlineSlack {
+		return false
+	}
+	o.timer.Reset(deadlineSlack)
+	return true
+}
