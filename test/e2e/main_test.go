@@ -166,6 +166,9 @@ pools:
   detachGrace: %[5]s
 - name: missing
   warmPool: no-such-pool
+- name: python-init
+  readyTimeout: 2m
+  queue: {timeout: 3m}
 `
 
 // startBroker runs bin/sandbox-broker serve and waits until it listens.

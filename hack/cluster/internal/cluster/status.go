@@ -59,7 +59,12 @@ func (c *Cluster) statusInside(ctx context.Context, client *kube.Client, report 
 	report("API server", nil, "ready")
 	report("node "+plan.NodeName, client.NodeReady(ctx, plan.NodeName), "ready")
 	if c.has(warmPoolFolder) {
-		report("warm pool "+plan.WarmPool, client.WarmPoolReady(ctx, plan.SandboxNamespace, plan.WarmPool), "full")
+		ready, want, err := client.WarmPool(ctx, plan.SandboxNamespace, plan.WarmPool)
+		if err == nil && ready == 0 {
+			err = fmt.Errorf("none of %d sandboxes is ready", want)
+		}
+		// After a run it is always one short for a moment.
+		report("warm pool "+plan.WarmPool, err, fmt.Sprintf("%d of %d sandboxes ready", ready, want))
 	}
 	if c.has(brokerFolder) {
 		report("broker", client.DeploymentAvailable(ctx, plan.BrokerNamespace, plan.BrokerName), "available")

@@ -63,8 +63,7 @@ func (b Builder) All(ctx context.Context) ([]Image, error) {
 func (b Builder) program(ctx context.Context, p program) (Image, error) {
 	binary := filepath.Join(b.Dirs.Build(), p.binary)
 	module := filepath.Join(b.Dirs.Project, p.module)
-	// Without the commit in it, the program changes only when its source does.
-	_, err := tools.Go(ctx, module, "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", binary, p.pkg)
+	_, err := tools.Go(ctx, module, "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, p.pkg)
 	if err != nil {
 		return Image{}, err
 	}

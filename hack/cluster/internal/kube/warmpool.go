@@ -14,17 +14,23 @@ import (
 // warmPoolKind is the owner of a sandbox that nobody has claimed.
 const warmPoolKind = "SandboxWarmPool"
 
-// WarmPoolReady tells whether the pool has as many ready sandboxes as it wants.
-func (c *Client) WarmPoolReady(ctx context.Context, namespace, name string) error {
+// WarmPool tells how many sandboxes of the pool are ready, and how many it wants.
+func (c *Client) WarmPool(ctx context.Context, namespace, name string) (ready, want int64, err error) {
 	pool, err := c.dynamic.Resource(warmPools).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	want, _, err := unstructured.NestedInt64(pool.Object, "spec", "replicas")
+	want, _, err = unstructured.NestedInt64(pool.Object, "spec", "replicas")
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	ready, _, err := unstructured.NestedInt64(pool.Object, "status", "readyReplicas")
+	ready, _, err = unstructured.NestedInt64(pool.Object, "status", "readyReplicas")
+	return ready, want, err
+}
+
+// WarmPoolReady tells whether the pool has as many ready sandboxes as it wants.
+func (c *Client) WarmPoolReady(ctx context.Context, namespace, name string) error {
+	ready, want, err := c.WarmPool(ctx, namespace, name)
 	if err != nil {
 		return err
 	}
