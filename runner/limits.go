@@ -20,9 +20,9 @@ import (
 // process of it; the runner looks first and ends the program that uses most.
 type Limits struct {
 	// Memory is in bytes: what all processes have of their own, and what is kept
-	// in file systems that are memory. gVisor counts that exactly, the runner's
-	// share included. Elsewhere it is the resident memory of all processes but the
-	// runner's, in which shared pages count for each.
+	// in file systems that are memory. gVisor counts that for the whole sandbox, the
+	// runner's share included. Elsewhere the processes are added up, with a page
+	// that several share counted once.
 	Memory int64
 	// Processes counts processes and threads.
 	Processes int
@@ -44,7 +44,7 @@ func (s *supervisor) watch(done <-chan struct{}) {
 	if os.Getpid() == 1 { // elsewhere they are not the sandbox's alone
 		disks = memoryDisks(s.opts.Workspace)
 	}
-	used := residentAnd(disks)
+	used := residentAnd(disks, l.Memory)
 	if inGVisor() {
 		used = func(family) int64 { return ownMemory() }
 	}
@@ -115,24 +115,51 @@ func ownMemory() int64 {
 	if err != nil {
 		return 0
 	}
-	_, after, found := bytes.Cut(text, []byte("Active(anon):"))
+	return kibibytes(text, "Active(anon):", 0)
+}
+
+// kibibytes reads the number behind a name, in bytes.
+func kibibytes(text []byte, name string, otherwise int64) int64 {
+	_, after, found := bytes.Cut(text, []byte(name))
 	fields := bytes.Fields(after)
 	if !found || len(fields) == 0 {
-		return 0
+		return otherwise
 	}
-	kib, _ := strconv.ParseInt(string(fields[0]), 10, 64)
+	kib, err := strconv.ParseInt(string(fields[0]), 10, 64)
+	if err != nil {
+		return otherwise
+	}
 	return kib << 10
 }
 
-// residentAnd adds up the memory of processes and of files.
-func residentAnd(disks []string) func(family) int64 {
+// residentAnd adds up the memory of processes and of files. What processes share
+// is found out, which takes the kernel longer, only when it would matter.
+func residentAnd(disks []string, limit int64) func(family) int64 {
 	return func(f family) int64 {
-		n := onDisks(disks)
+		files := onDisks(disks)
+		n := files
 		for p := range f.programs() {
 			n += p.rss
 		}
+		if n <= limit {
+			return n
+		}
+		n = files
+		for p := range f.programs() {
+			n += proportional(p)
+		}
 		return n
 	}
+}
+
+// proportional is a process's memory with its part of what it shares; all of it
+// where the kernel does not tell.
+func proportional(p process) int64 {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "smaps_rollup"))
+	if err != nil {
+		return p.rss
+	}
+	return kibibytes(text, "\nPss:", p.rss)
 }
 
 // memoryDisks are the folders for files whose file systems are memory, each file
