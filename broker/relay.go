@@ -50,6 +50,7 @@ type relay struct {
 	sent      [3]uint64           // by FD: offset after the last byte passed to the client
 	stdin     []byte              // input the runner has not acknowledged
 	stdinAt   uint64              // offset of its first byte
+	file      bool                // moves a file; without its client it is of no use
 	joined    bool                // the exec was another relay's, and its input's offset is not known yet
 	credit    uint64              // how far the client may send input
 	stdinTo   *uint64             // the input's length, once known
@@ -60,7 +61,7 @@ type relay struct {
 }
 
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
-	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, confirmed: make(chan struct{})}
+	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, file: st.Program != nil && st.Program.File != nil, confirmed: make(chan struct{})}
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }
@@ -81,6 +82,9 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 	}()
 	n, err = r.loop(ctx)
 	if err != nil {
+		if r.file && isClientGone(err) {
+			r.cancel()
+		}
 		return nil, false, err
 	}
 	if err := r.client.Send(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
@@ -95,6 +99,29 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 		return n, false, nil
 	case <-ctx.Done():
 		return n, false, context.Cause(ctx)
+	}
+}
+
+// cancel has the runner end the exec, whose client is gone for good.
+func (r *relay) cancel() {
+	r.mu.Lock()
+	s := r.stream
+	r.mu.Unlock()
+	if s == nil || s.Send(wire.Frame{Kind: wire.KindCancel}) != nil {
+		return
+	}
+	drain(s)
+}
+
+// drain reads until the runner ends the stream: closing it at once could overtake
+// a frame that was sent last. Nobody else reads here any more.
+func drain(s *channel.ExecStream) {
+	late := time.AfterFunc(forgetTimeout, s.Close)
+	defer late.Stop()
+	for {
+		if f, err := s.Recv(); err != nil || f.Kind == wire.KindExit {
+			return
+		}
 	}
 }
 
@@ -116,15 +143,7 @@ func (r *relay) close() {
 	if !forget || s.Send(wire.Frame{Kind: wire.KindDone}) != nil {
 		return
 	}
-	// Closing at once could overtake the frame. The runner ends the stream when
-	// it has read it; nobody else reads here any more.
-	late := time.AfterFunc(forgetTimeout, s.Close)
-	defer late.Stop()
-	for {
-		if _, err := s.Recv(); err != nil {
-			return
-		}
-	}
+	drain(s) // the runner ends it when it has read the frame
 }
 
 // loop attaches until there is an ending.

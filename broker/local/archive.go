@@ -33,7 +33,7 @@ func unpackImage(ctx context.Context, archive, dir string) (rootFS, error) {
 	if err != nil {
 		return fail(err)
 	}
-	img, err := openImage(archive, filepath.Join(into, "layout"))
+	img, err := openImage(ctx, archive, filepath.Join(into, "layout"))
 	if err != nil {
 		return fail(err)
 	}
@@ -58,7 +58,7 @@ func unpackImage(ctx context.Context, archive, dir string) (rootFS, error) {
 }
 
 // openImage reads a docker archive, or unpacks an OCI one into dir.
-func openImage(archive, dir string) (v1.Image, error) {
+func openImage(ctx context.Context, archive, dir string) (v1.Image, error) {
 	img, dockerErr := tarball.ImageFromPath(archive, nil)
 	if dockerErr == nil {
 		return img, nil
@@ -71,7 +71,7 @@ func openImage(archive, dir string) (v1.Image, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := untar(context.Background(), f, dir); err != nil {
+	if err := untar(ctx, f, dir); err != nil {
 		return nil, fmt.Errorf("it is neither a docker archive (%w) nor an OCI one (%w)", dockerErr, err)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
@@ -88,8 +88,11 @@ func openImage(archive, dir string) (v1.Image, error) {
 	return index.Image(manifest.Manifests[0].Digest)
 }
 
-// maxEntries bounds the files of an archive.
-const maxEntries = 1 << 20
+// maxEntries bounds the files of an archive, and maxUnpacked their bytes together.
+const (
+	maxEntries  = 1 << 20
+	maxUnpacked = 16 << 30
+)
 
 // untar unpacks files, folders and links below dir and nowhere else; devices are
 // left out, owners are not kept.
@@ -100,6 +103,7 @@ func untar(ctx context.Context, from io.Reader, dir string) error {
 	}
 	defer func() { _ = root.Close() }()
 	r := tar.NewReader(from)
+	left := int64(maxUnpacked)
 	for range maxEntries {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -110,6 +114,9 @@ func untar(ctx context.Context, from io.Reader, dir string) error {
 		}
 		if err != nil {
 			return err
+		}
+		if left -= h.Size; h.Size < 0 || left < 0 {
+			return fmt.Errorf("it has more than %d bytes", int64(maxUnpacked))
 		}
 		if err := unpackEntry(root, h, r); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)

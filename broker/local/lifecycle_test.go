@@ -4,6 +4,7 @@ package local_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/broker/local"
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // The test binary is also a broker that can be killed, see TestMain.
@@ -40,7 +43,10 @@ func beBroker() {
 		Runner: os.Getenv(envRunner), Runsc: os.Getenv(envRunsc), Pools: []local.Pool{{Name: "test", Warm: 1}},
 	})
 	if err == nil {
-		_, err = p.Take(ctx, broker.TakeRequest{WarmPool: "test", Until: time.Now().Add(brokerLife)})
+		var sb broker.Sandbox
+		if sb, err = p.Take(ctx, broker.TakeRequest{WarmPool: "test", Until: time.Now().Add(brokerLife)}); err == nil {
+			err = leaveProgram(ctx, sb)
+		}
 	}
 	for err == nil && p.Warm("test") == 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -51,6 +57,32 @@ func beBroker() {
 	}
 	fmt.Println(bothTaken)
 	<-ctx.Done()
+}
+
+// leaveProgram starts a program that leaves its session behind.
+func leaveProgram(ctx context.Context, sb broker.Sandbox) error {
+	conn, err := sb.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	ch, err := channel.Open(ctx, conn, bytes.Repeat([]byte("k"), 32), "")
+	if err != nil {
+		return err
+	}
+	if err := ch.Bind(ctx, channel.Bind{Lease: "l", Tenant: "t"}); err != nil {
+		return err
+	}
+	s, err := ch.Exec(ctx, "e", channel.Start{
+		Lease: "l", Timeout: brokerLife, Stdout: wire.Credit{Limit: 1000}, Stderr: wire.Credit{Limit: 1000},
+		Program: &wire.Program{Argv: []string{"sh", "-c", "setsid sleep 97531 & echo up; wait"}},
+	}, nil)
+	for err == nil {
+		var f wire.Frame
+		if f, err = s.Recv(); err == nil && f.Kind == wire.KindStdout {
+			return nil
+		}
+	}
+	return err
 }
 
 func TestKilledBrokerLeavesNothing(t *testing.T) {
@@ -70,8 +102,10 @@ func TestKilledBrokerLeavesNothing(t *testing.T) {
 			require.NoError(t, cmd.Process.Signal(someSignal))
 			_ = cmd.Wait()
 
-			require.Eventually(t, func() bool { return len(processesWith(o.StateDir)) == 0 }, 20*time.Second, 10*time.Millisecond,
-				"its sandboxes die with it")
+			if rt == local.RuntimeRunsc {
+				require.Eventually(t, func() bool { return len(processesWith(o.StateDir)) == 0 }, 20*time.Second, 10*time.Millisecond,
+					"its sandboxes die with it")
+			}
 			p := open(t, o) // sweeps; that Close leaves nothing is checked by open
 			found, err := p.List(t.Context())
 			require.NoError(t, err)
@@ -79,6 +113,7 @@ func TestKilledBrokerLeavesNothing(t *testing.T) {
 			for _, dir := range left {
 				require.NoDirExists(t, dir)
 			}
+			require.Empty(t, processesWith("sleep\x0097531"), "nor a program that left its session")
 		})
 	}
 }
@@ -131,21 +166,65 @@ func TestOneBrokerForAStateFolder(t *testing.T) {
 	_, err := local.New(t.Context(), o)
 	require.ErrorContains(t, err, "another broker uses the state folder "+o.StateDir)
 	require.ErrorContains(t, err, "another instance or provider.local.stateDir")
+	require.DirExists(t, o.StateDir, "the first one's is untouched")
 }
 
-func TestStateFolderOfOthersIsRefused(t *testing.T) {
-	o := options(t, local.RuntimeProcess)
-	require.NoError(t, os.Mkdir(o.StateDir, 0o700))
-	require.NoError(t, os.Chmod(o.StateDir, 0o777))
-	_, err := local.New(t.Context(), o)
-	require.ErrorContains(t, err, "must belong to this user")
+// What a broker finds in its state folder it trusts and removes. So the folder
+// must be its own, and what is not is kept.
+func TestStateFolderMustBeTheBrokersOwn(t *testing.T) {
+	keep := func(t *testing.T, dir string) string {
+		t.Helper()
+		file := filepath.Join(dir, "thesis")
+		require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
+		return file
+	}
+	t.Run("writable for others", func(t *testing.T) {
+		o := options(t, local.RuntimeProcess)
+		require.NoError(t, os.Mkdir(o.StateDir, 0o700))
+		require.NoError(t, os.Chmod(o.StateDir, 0o777))
+		_, err := local.New(t.Context(), o)
+		require.ErrorContains(t, err, "writable for nobody else")
+	})
+	t.Run("a link", func(t *testing.T) {
+		o := options(t, local.RuntimeProcess)
+		victim := t.TempDir()
+		file := keep(t, victim)
+		require.NoError(t, os.Symlink(victim, o.StateDir))
+		_, err := local.New(t.Context(), o)
+		require.ErrorContains(t, err, "must be a folder of this user")
+		require.FileExists(t, file)
+	})
+	t.Run("with files of somebody", func(t *testing.T) {
+		o := options(t, local.RuntimeProcess)
+		require.NoError(t, os.Mkdir(o.StateDir, 0o700))
+		file := keep(t, o.StateDir)
+		_, err := local.New(t.Context(), o)
+		require.ErrorContains(t, err, "holds thesis, which no broker made")
+		require.FileExists(t, file)
+	})
+	t.Run("with files that came later", func(t *testing.T) {
+		o := options(t, local.RuntimeProcess)
+		p, err := local.New(t.Context(), o)
+		require.NoError(t, err)
+		file := keep(t, o.StateDir)
+		require.NoError(t, p.Close(within(t, time.Minute)))
+		require.FileExists(t, file)
+	})
+	t.Run("after a start that failed", func(t *testing.T) {
+		o := options(t, local.RuntimeProcess)
+		o.Runtime, o.Runsc = local.RuntimeRunsc, "/nowhere"
+		_, err := local.New(t.Context(), o)
+		require.Error(t, err)
+		require.NoDirExists(t, o.StateDir)
+	})
 }
 
-// A folder without a record is nobody's sandbox, and yet this broker's to remove.
+// A sandbox whose record was not finished is a folder and nothing else.
 func TestSweepOfAHalfMadeSandbox(t *testing.T) {
 	o := options(t, local.RuntimeProcess)
 	half := filepath.Join(o.StateDir, "sandboxes", "sbx-half")
 	require.NoError(t, os.MkdirAll(half, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(o.StateDir, "lock"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(half, "sandbox.json"), []byte(`{"na`), 0o600))
 	open(t, o)
 	require.NoDirExists(t, half)

@@ -70,6 +70,7 @@ const (
 	defaultMemory    = 512 << 20
 	minMemory        = 32 << 20
 	defaultProcesses = 256
+	maxProcesses     = 4096
 )
 
 func (l Limits) withDefaults() Limits {
@@ -92,8 +93,8 @@ func (l Limits) Check() error {
 	switch {
 	case l.Memory < minMemory:
 		return wire.Invalid("local.memory", minMemory, "%d bytes are too few: an interpreter needs at least %d", l.Memory, minMemory)
-	case l.Processes < 8:
-		return wire.Invalid("local.processes", 8, "at least 8 are needed, not %d", l.Processes)
+	case l.Processes < 8 || l.Processes > maxProcesses:
+		return wire.Invalid("local.processes", maxProcesses, "%d must lie between 8 and %d", l.Processes, maxProcesses)
 	case l.Disk < 0 || l.Disk > l.Memory:
 		return wire.Invalid("local.disk", l.Memory, "%d bytes must lie between 1 and the memory's %d, where files are kept", l.Disk, l.Memory)
 	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < 0.01:

@@ -3,11 +3,16 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
@@ -50,7 +55,10 @@ func (r *processRuntime) command(s *sandbox) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-func (s *sandbox) home() string { return filepath.Join(s.dir, "home") }
+// homeDir is a process sandbox's home, in its folder.
+const homeDir = "home"
+
+func (s *sandbox) home() string { return filepath.Join(s.dir, homeDir) }
 func (s *sandbox) tmp() string  { return filepath.Join(s.dir, "tmp") }
 
 func (r *processRuntime) socket(name string) string { return "@sandbox-broker-" + name }
@@ -72,5 +80,36 @@ func describeExit(err error) string {
 	return fmt.Sprint(err)
 }
 
-func (r *processRuntime) remove(string, string) error { return nil }
-func (r *processRuntime) close() error                { return nil }
+// killRounds bounds the looks for programs that a sandbox left.
+const killRounds = 100
+
+// remove kills the programs that the sandbox's runner could not take along, as
+// when its broker was killed: they are known by the home folder that they were
+// given. One that hides it escapes, as from everything else here.
+func (r *processRuntime) remove(_, dir string) error {
+	mark := []byte("HOME=" + filepath.Join(dir, homeDir) + "\x00")
+	for range killRounds {
+		environs, err := filepath.Glob("/proc/[0-9]*/environ")
+		if err != nil {
+			return err
+		}
+		left := false
+		for _, path := range environs {
+			text, err := os.ReadFile(path)
+			if err != nil || !bytes.Contains(text, mark) {
+				continue // it is another user's, or has just ended
+			}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				return err
+			}
+			left = unix.Kill(pid, unix.SIGKILL) == nil || left
+		}
+		if !left {
+			return nil
+		}
+		time.Sleep(removePause)
+	}
+	return fmt.Errorf("programs of the sandbox in %s do not end", dir)
+}
+func (r *processRuntime) close() error { return nil }

@@ -123,7 +123,7 @@ func copyTree(from, to string) error {
 	return nil
 }
 
-// givenRoot is a folder as it is, or an archive that is unpacked below state.
+// givenRoot is a folder (gVisor makes the mount points that it lacks), or an archive that is unpacked below state.
 func givenRoot(ctx context.Context, path, state string) (rootFS, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -136,5 +136,5 @@ func givenRoot(ctx context.Context, path, state string) (rootFS, error) {
 	if st.IsDir() {
 		return rootFS{dir: path}, nil
 	}
-	return unpackImage(ctx, path, filepath.Join(state, "images"))
+	return unpackImage(ctx, path, filepath.Join(state, imagesDir))
 }

@@ -52,7 +52,7 @@ func (r *runscRuntime) refuses(c Pool, asked Limits) error {
 
 func (r *runscRuntime) prepare(ctx context.Context, c Pool) (rootFS, error) {
 	if c.RootFS == "" {
-		return hostRoot(filepath.Join(r.state.dir, "host-root"))
+		return hostRoot(filepath.Join(r.state.dir, hostRootDir))
 	}
 	return givenRoot(ctx, c.RootFS, r.state.dir)
 }
@@ -61,7 +61,7 @@ func (r *runscRuntime) prepare(ctx context.Context, c Pool) (rootFS, error) {
 // goes with it; only the gofers' empty network is shared.
 func (r *runscRuntime) flags(dir string, n Network) []string {
 	f := []string{
-		"--root=" + filepath.Join(dir, "runsc"), "--shared-root=" + filepath.Join(r.state.dir, "runsc"),
+		"--root=" + filepath.Join(dir, "runsc"), "--shared-root=" + filepath.Join(r.state.dir, runscDir),
 		"--log=" + filepath.Join(dir, "runsc.log"), "--platform=systrap", "--overlay2=none",
 		"--host-settings=ignore", "--network=" + string(n),
 	}
@@ -73,7 +73,7 @@ func (r *runscRuntime) flags(dir string, n Network) []string {
 
 func (r *runscRuntime) command(s *sandbox) (*exec.Cmd, error) {
 	cfg := s.pool.cfg
-	for _, dir := range []string{filepath.Join(s.dir, "runsc"), filepath.Join(r.state.dir, "runsc")} {
+	for _, dir := range []string{filepath.Join(s.dir, "runsc"), filepath.Join(r.state.dir, runscDir)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ const maxPins = 64
 
 // releaseNetwork unmounts the empty network that gVisor keeps for its gofers.
 func (r *runscRuntime) releaseNetwork() error {
-	path := filepath.Join(r.state.dir, "runsc", "null-netns")
+	path := filepath.Join(r.state.dir, runscDir, "null-netns")
 	for range maxPins {
 		err := unix.Unmount(path, unix.MNT_DETACH)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {

@@ -106,7 +106,7 @@ func (s *sandbox) awaitReady(ctx context.Context, ready *os.File) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("local: waiting for sandbox %s: %w", s.id.Name, err)
 	}
-	return fmt.Errorf("local: sandbox %s did not start: %s", s.id.Name, s.stderr)
+	return fmt.Errorf("local: sandbox %s did not start (%v): %s", s.id.Name, s.cmd.ProcessState, s.stderr)
 }
 
 // reap waits for the process, removes what is left of the sandbox and reports a

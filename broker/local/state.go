@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,9 @@ const (
 	lockFile     = "lock"
 	sandboxesDir = "sandboxes"
 	recordFile   = "sandbox.json"
+	hostRootDir  = "host-root"
+	imagesDir    = "images"
+	runscDir     = "runsc"
 )
 
 var instancePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62})$`)
@@ -39,7 +43,8 @@ type record struct {
 	Name string `json:"name"`
 }
 
-// openState makes and locks the folder.
+// openState makes and locks the folder. It has to be this broker's alone: what a
+// broker finds there it trusts, and removes.
 func openState(dir, instance string) (*state, error) {
 	if instance == "" {
 		instance = "default"
@@ -49,20 +54,21 @@ func openState(dir, instance string) (*state, error) {
 		if !instancePattern.MatchString(instance) {
 			return nil, fmt.Errorf("local: the instance %q cannot name a folder: set provider.local.stateDir", instance)
 		}
-		parent = filepath.Join(runtimeDir(), "sandbox-broker")
+		parent = runtimeDir()
+		if err := ownFolder(parent); err != nil {
+			return nil, err
+		}
 		dir = filepath.Join(parent, instance)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("local: the state folder: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, sandboxesDir), 0o700); err != nil {
-		return nil, fmt.Errorf("local: making the state folder: %w", err)
+	if err := ownFolder(dir); err != nil {
+		return nil, err
 	}
-	// Others must not put anything here that this process then trusts.
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return nil, fmt.Errorf("local: the state folder %s must belong to this user, and be writable for nobody else", dir)
+	if err := onlyState(dir); err != nil {
+		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -70,18 +76,54 @@ func openState(dir, instance string) (*state, error) {
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("local: another broker uses the state folder %s: give this one another instance or provider.local.stateDir", dir)
+		return nil, fmt.Errorf("local: another broker uses the state folder %s: stop it, or give this one another instance or provider.local.stateDir in a configuration file", dir)
 	}
-	return &state{dir: dir, parent: parent, lock: lock}, nil
+	st := &state{dir: dir, parent: parent, lock: lock}
+	if err := os.Mkdir(filepath.Join(dir, sandboxesDir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("local: making the state folder: %w", errors.Join(err, st.close()))
+	}
+	return st, nil
 }
 
-// runtimeDir is where the system wants state that ends with the machine's run.
+// ownFolder makes a folder, or checks that the one that is there belongs to this
+// user, and is no link that another one may have laid.
+func ownFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("local: making the state folder: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("local: the state folder %s must be a folder of this user, and writable for nobody else", dir)
+	}
+	return nil
+}
+
+// stateNames are all that a broker makes in its state folder.
+var stateNames = []string{lockFile, sandboxesDir, hostRootDir, imagesDir, runscDir}
+
+// onlyState refuses a folder that holds anything else: it would be taken for the
+// broker's, and removed.
+func onlyState(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("local: reading the state folder: %w", err)
+	}
+	marked := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == lockFile })
+	for _, e := range entries {
+		if !marked || !slices.Contains(stateNames, e.Name()) {
+			return fmt.Errorf("local: the state folder %s holds %s, which no broker made: give it a folder of its own", dir, e.Name())
+		}
+	}
+	return nil
+}
+
+// runtimeDir is where brokers keep state that ends with the machine's run.
 func runtimeDir() string {
 	if os.Geteuid() == 0 {
-		return "/run"
+		return "/run/sandbox-broker"
 	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return dir
+		return filepath.Join(dir, "sandbox-broker")
 	}
 	return filepath.Join(os.TempDir(), "sandbox-broker-"+strconv.Itoa(os.Geteuid()))
 }
@@ -115,16 +157,21 @@ func (st *state) sweep(rt runtime, log *slog.Logger) error {
 		if err == nil {
 			err = json.Unmarshal(text, &r)
 		}
-		// Without a record nothing but the folder was made.
-		if err == nil && r.Name == e.Name() {
-			if err := rt.remove(r.Name, dir); err != nil {
-				return fmt.Errorf("local: removing what an earlier broker left of sandbox %s: %w", r.Name, err)
+		if err != nil || r.Name != e.Name() {
+			// Nothing was made for it but the folder, and perhaps half a record.
+			_ = os.Remove(filepath.Join(dir, recordFile))
+			if err := os.Remove(dir); err != nil {
+				log.Warn("the state folder holds what no broker made", "folder", dir)
 			}
-			log.Info("removed what an earlier broker left", "sandbox", r.Name)
+			continue
+		}
+		if err := rt.remove(r.Name, dir); err != nil {
+			return fmt.Errorf("local: removing what an earlier broker left of sandbox %s: %w", r.Name, err)
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("local: removing what an earlier broker left: %w", err)
 		}
+		log.Info("removed what an earlier broker left", "sandbox", r.Name)
 	}
 	return rt.close()
 }
@@ -132,15 +179,17 @@ func (st *state) sweep(rt runtime, log *slog.Logger) error {
 // close unlocks the folder and leaves it.
 func (st *state) close() error { return st.lock.Close() }
 
-// remove removes the folder, if every sandbox in it is gone, and unlocks it.
+// remove removes what the broker made, if every sandbox is gone, and unlocks the
+// folder.
 func (st *state) remove() error {
 	if entries, err := os.ReadDir(filepath.Join(st.dir, sandboxesDir)); err != nil || len(entries) > 0 {
 		return errors.Join(err, st.close()) // the next start sweeps it
 	}
-	err := os.RemoveAll(st.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	var err error
+	for _, name := range stateNames {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(st.dir, name)))
 	}
+	_ = os.Remove(st.dir) // unless somebody else has put something there
 	if st.parent != "" {
 		_ = os.Remove(st.parent) // other brokers may have theirs in it
 	}

@@ -219,3 +219,28 @@ func TestWhatACallerPassesIsNotLogged(t *testing.T) {
 	require.NotContains(t, s.log.String(), mark)
 	require.Contains(t, s.log.String(), "program.env", "the field is")
 }
+
+// A file that nobody sends any more is not kept half for the length of its
+// deadline.
+func TestWriteWithoutItsClientIsEnded(t *testing.T) {
+	s := newSite(t)
+	lease, err := s.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	conn := s.dial(tokenA)
+	conn.request(1, wire.Request{Op: wire.OpExec, Lease: lease.Handle(), Program: &wire.Program{
+		File: &wire.FileOp{Op: wire.FileWrite, Path: "big"}, Stdin: true,
+	}}, "")
+	conn.stdinCredit(0)
+	conn.send(wire.Frame{Kind: wire.KindStdin, Stream: 1, Payload: []byte("half of it")})
+	ls := func() string {
+		out, err := lease.Script("shell", "ls -A").Output(deadline(t))
+		require.NoError(t, err)
+		return string(out)
+	}
+	eventually(t, "the write is under way", func() bool { return strings.Contains(ls(), ".sandbox-write-") })
+	_ = conn.Close()
+	left := time.Now()
+	eventually(t, "it is given up", func() bool { return !strings.Contains(ls(), ".sandbox-write-") })
+	require.Less(t, time.Since(left), 15*time.Second, "long before its deadline of 20 s")
+	require.NotContains(t, ls(), "big")
+}

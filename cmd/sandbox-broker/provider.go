@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"k8s.io/client-go/rest"
 
@@ -50,6 +51,8 @@ func openLocal(ctx context.Context, c *config.Config, insecure bool, log *slog.L
 	switch {
 	case insecure && l.Runtime == local.RuntimeRunsc:
 		return source{}, &exitError{exitUsage, errors.New("--insecure-no-isolation contradicts provider.local.runtime: runsc")}
+	case insecure && os.Geteuid() == 0 && !c.Auth.Enabled():
+		return source{}, &exitError{exitUsage, errors.New("--insecure-no-isolation as root, without auth, would let every user of this machine run programs as root: set auth.tokensFile in a configuration file, or start as another user")}
 	case insecure:
 		o.Runtime = local.RuntimeProcess
 		log.Warn("NO ISOLATION: programs run as this user, with all its files and network")

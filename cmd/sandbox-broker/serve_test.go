@@ -33,6 +33,7 @@ func TestServeRefusals(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	local := "listen: 127.0.0.1:0\nprovider: {local: {runner: /bin/true, stateDir: " + state + "%}}\npools: [{name: p}]\n"
 	with := func(more string) string { return configFile(t, strings.Replace(local, "%", more, 1)) }
+	authenticated := "auth: {tokensFile: " + configFile(t, "tokens: [{tenant: a, token: some-token}]") + "}\n"
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -46,7 +47,7 @@ func TestServeRefusals(t *testing.T) {
 		"processes unasked":   {[]string{"--config", with(", runtime: process")}, exitUsage, []string{"isolates nothing", "--insecure-no-isolation"}},
 		"a contradiction":     {[]string{"--insecure-no-isolation", "--config", with(", runtime: runsc")}, exitUsage, []string{"contradicts"}},
 		"open to the world":   {[]string{"--provider", "local", "--listen", ":8443"}, exitBroker, []string{"listen:", "auth is empty"}},
-		"the port is taken":   {[]string{"--insecure-no-isolation", "--listen", taken.Addr().String(), "--config", with("")}, exitBroker, []string{taken.Addr().String(), "address already in use"}},
+		"the port is taken":   {[]string{"--insecure-no-isolation", "--listen", taken.Addr().String(), "--config", configFile(t, authenticated+strings.Replace(local, "%", "", 1))}, exitBroker, []string{taken.Addr().String(), "address already in use"}},
 		"isolation elsewhere": {[]string{"--insecure-no-isolation", "--config", configFile(t, "provider: {agentSandbox: {namespace: n, kubeconfig: missing}}\npools: [{name: p}]\n")}, exitBroker, []string{"missing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,10 @@ func TestServeWithoutIsolation(t *testing.T) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
-	file := configFile(t, "listen: 127.0.0.1:0\nprovider: {local: {runner: "+runner+", stateDir: "+filepath.Join(dir, "state")+"}}\npools: [{name: only}]\n")
+	token := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(token, []byte("some-token"), 0o600))
+	tokens := configFile(t, "tokens: [{tenant: a, token: some-token}]")
+	file := configFile(t, "listen: 127.0.0.1:0\nauth: {tokensFile: "+tokens+"}\nprovider: {local: {runner: "+runner+", stateDir: "+filepath.Join(dir, "state")+"}}\npools: [{name: only}]\n")
 
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -93,7 +97,7 @@ func TestServeWithoutIsolation(t *testing.T) {
 	require.True(t, warned, "the log says that nothing is isolated")
 
 	t.Setenv(sandboxclient.EnvURL, "http://"+address)
-	t.Setenv(sandboxclient.EnvTokenFile, "")
+	t.Setenv(sandboxclient.EnvTokenFile, token)
 	t.Setenv(sandboxclient.EnvCAFile, "")
 	require.Equal(t, result{0, "1267650600228229401496703205376\n", ""}, call(t, nil, "run", "-l", "shell", "-e", "echo 2^100 | sed 's/.*/1267650600228229401496703205376/'"))
 	got := call(t, nil, "version", "--broker")
@@ -102,4 +106,14 @@ func TestServeWithoutIsolation(t *testing.T) {
 	stop()
 	require.Equal(t, 0, <-served)
 	require.NoDirExists(t, filepath.Join(dir, "state"))
+}
+
+func TestRootIsNotGivenAway(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give it away")
+	}
+	file := configFile(t, "listen: 127.0.0.1:0\nprovider: {local: {runner: /bin/true, stateDir: "+filepath.Join(t.TempDir(), "state")+"}}\npools: [{name: p}]\n")
+	got := call(t, nil, "serve", "--insecure-no-isolation", "--config", file)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.err, "every user of this machine run programs as root")
 }

@@ -72,6 +72,12 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+func TestLargeSizes(t *testing.T) {
+	c, err := Parse("f.yaml", []byte("provider: {local: {}}\npools: [{name: p, local: {memory: 4GiB}}]\n"))
+	require.NoError(t, err)
+	require.EqualValues(t, 4<<30, c.Pools[0].Provider().Limits.Memory)
+}
+
 func TestTokensFile(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "tokens.yaml")

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"reflect"
 	"sort"
@@ -30,7 +29,10 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // Size is a number of bytes, written as such or like "512KiB" or "1MiB".
-type Size int
+type Size int64
+
+// maxSize bounds a Size, in bytes.
+const maxSize = 1 << 40
 
 var units = []struct {
 	suffix string
@@ -45,13 +47,13 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 			continue
 		}
 		v, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-		if n.Kind != yaml.ScalarNode || err != nil || v <= 0 || v > math.MaxInt32/u.factor {
+		if n.Kind != yaml.ScalarNode || err != nil || v <= 0 || v > maxSize/u.factor {
 			break
 		}
 		*s = Size(v * u.factor)
 		return nil
 	}
-	return fmt.Errorf("line %d: %q is no size from 1 byte to 2 GiB; write one like 65536 or 1MiB", n.Line, n.Value)
+	return fmt.Errorf("line %d: %q is no size from 1 byte to 1024 GiB; write one like 65536 or 1MiB", n.Line, n.Value)
 }
 
 // decodeStrict decodes one YAML document into v, which points to a struct, and
