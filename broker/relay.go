@@ -47,6 +47,7 @@ type relay struct {
 	code      []byte              // until the exec has started
 	began     time.Time           // when it did
 	stream    *channel.ExecStream // nil while there is none
+	abort     context.CancelFunc  // frees what the stream's opening took
 	sent      [3]uint64           // by FD: offset after the last byte passed to the client
 	stdin     []byte              // input the runner has not acknowledged
 	stdinAt   uint64              // offset of its first byte
@@ -82,9 +83,6 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 	}()
 	n, err = r.loop(ctx)
 	if err != nil {
-		if r.file && isClientGone(err) {
-			r.cancel()
-		}
 		return nil, false, err
 	}
 	if err := r.client.Send(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
@@ -102,29 +100,6 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 	}
 }
 
-// cancel has the runner end the exec, whose client is gone for good.
-func (r *relay) cancel() {
-	r.mu.Lock()
-	s := r.stream
-	r.mu.Unlock()
-	if s == nil || s.Send(wire.Frame{Kind: wire.KindCancel}) != nil {
-		return
-	}
-	drain(s)
-}
-
-// drain reads until the runner ends the stream: closing it at once could overtake
-// a frame that was sent last. Nobody else reads here any more.
-func drain(s *channel.ExecStream) {
-	late := time.AfterFunc(forgetTimeout, s.Close)
-	defer late.Stop()
-	for {
-		if f, err := s.Recv(); err != nil || f.Kind == wire.KindExit {
-			return
-		}
-	}
-}
-
 // close lets go of the runner's stream. If the client has the ending and the
 // sandbox lives on, the runner is told first, so that it forgets the exec.
 func (r *relay) close() {
@@ -132,6 +107,9 @@ func (r *relay) close() {
 	if r.overtime != nil {
 		r.overtime.timer.Stop()
 		r.overtime = nil
+	}
+	if r.abort != nil {
+		defer r.abort()
 	}
 	s, forget := r.stream, r.hasDone && r.lease.kind == KindLease
 	r.stream = nil
@@ -143,7 +121,15 @@ func (r *relay) close() {
 	if !forget || s.Send(wire.Frame{Kind: wire.KindDone}) != nil {
 		return
 	}
-	drain(s) // the runner ends it when it has read the frame
+	// Closing at once could overtake the frame. The runner ends the stream when
+	// it has read it; nobody else reads here any more.
+	late := time.AfterFunc(forgetTimeout, s.Close)
+	defer late.Stop()
+	for {
+		if _, err := s.Recv(); err != nil {
+			return
+		}
+	}
 }
 
 // loop attaches until there is an ending.
@@ -184,6 +170,8 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 		}
 		return nil, errors.Join(errChannel, err)
 	}
+	stop := context.AfterFunc(ctx, func() { r.leave(s, context.Cause(ctx)) })
+	defer stop()
 	for {
 		f, err := s.Recv()
 		if err != nil {
@@ -196,6 +184,17 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 	}
 }
 
+// leave ends a stream whose client has gone. The exec goes on, unless it moves a
+// file: nobody can take that up, so the runner is told first, and the stream is
+// closed when it has had the time to say that it has ended it.
+func (r *relay) leave(s *channel.ExecStream, why error) {
+	if r.file && isClientGone(why) && s.Send(wire.Frame{Kind: wire.KindCancel}) == nil {
+		time.AfterFunc(forgetTimeout, s.Close)
+		return
+	}
+	s.Close()
+}
+
 // attach opens the exec's stream from where the last one broke. Input and orders
 // that the broken one may not have delivered go again; the runner skips the
 // bytes it has.
@@ -206,15 +205,24 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 	if old := r.stream; old != nil {
 		r.stream = nil
 		old.Close()
+		r.abort()
 	}
 	r.mu.Unlock()
-	s, err := ch.Exec(ctx, r.id, st, code)
+	// ctx ends the opening; what its end means for an open stream, leave decides.
+	opening, abort := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, abort)
+	s, err := ch.Exec(opening, r.id, st, code)
+	if !stop() && err == nil {
+		s.Close()
+		err = ctx.Err()
+	}
 	if err != nil {
+		abort()
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stream = s
+	r.stream, r.abort = s, abort
 	for at := 0; at < len(r.stdin); at += wire.MaxData {
 		b := r.stdin[at:min(at+wire.MaxData, len(r.stdin))]
 		r.forward(wire.Frame{Kind: wire.KindStdin, Offset: r.stdinAt + uint64(at), Payload: b})

@@ -52,12 +52,12 @@ func TestDeadlineIsKeptWithoutTheRunner(t *testing.T) {
 	began := time.Now()
 	_, err := s.client(tokenA).Run(deadline(t), sandboxclient.Code{
 		// The runner is stopped: it can neither keep the deadline nor say anything.
-		Pool: "test", Language: "shell", Source: "kill -STOP $PPID; sleep 60", Timeout: time.Second,
+		Pool: "test", Language: "shell", Source: "sleep 2; kill -STOP $PPID; sleep 60", Timeout: 4 * time.Second,
 	})
 	var exit *sandboxclient.ExitError
 	require.ErrorAs(t, err, &exit)
 	require.Equal(t, wire.ReasonTimeout, exit.Ending.Reason)
-	require.Less(t, time.Since(began), 25*time.Second)
+	require.Less(t, time.Since(began), 40*time.Second)
 }
 
 // startRun starts a run by hand and returns its handle once it prints.
