@@ -1,11 +1,9 @@
 package runner
 
 import (
-	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +19,7 @@ type execution struct {
 	id       string
 	sup      *supervisor
 	pid      int
+	spare    *spare // what the first process was before; nil: nothing
 	started  time.Time
 	scratch  string // see command
 	in       *input // nil: the program reads end of file
@@ -39,86 +38,29 @@ type execution struct {
 
 // start runs a command. Its ID is free: the supervisor holds it.
 func (s *supervisor) start(id string, c command, withStdin bool, timeout time.Duration) (*execution, error) {
-	e := &execution{id: id, sup: s, scratch: c.scratch, out: newOutput(), err: newOutput(), gone: make(chan struct{})}
-	files, ours, err := stdio(withStdin)
+	p, err := s.launch(&c, withStdin)
 	if err != nil {
 		return nil, err
 	}
-	e.started = time.Now()
-	pid, ended, err := s.reaper.start(c.path, c.argv, &syscall.ProcAttr{
-		Dir: c.dir, Env: c.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	for _, fd := range files {
-		_ = unix.Close(int(fd))
+	e := &execution{
+		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, scratch: c.scratch,
+		out: newOutput(), err: newOutput(), gone: make(chan struct{}),
 	}
-	if err != nil {
-		for _, f := range ours {
-			if f != nil {
-				_ = f.Close()
-			}
-		}
-		return nil, wire.Invalid("program", 0, "the sandbox cannot start %q: %v", c.argv[0], err)
-	}
-	e.pid = pid
 	if withStdin {
 		e.in = newInput(e.wake)
-		go e.in.feed(ours[0], e.gone)
+		go e.in.feed(p.ours[0], e.gone)
 	}
 	var outputs sync.WaitGroup
-	outputs.Go(func() { e.out.fill(ours[1], &e.exited, e.gone, e.wake) })
-	outputs.Go(func() { e.err.fill(ours[2], &e.exited, e.gone, e.wake) })
+	outputs.Go(func() { e.out.fill(p.ours[1], &e.exited, e.gone, e.wake) })
+	outputs.Go(func() { e.err.fill(p.ours[2], &e.exited, e.gone, e.wake) })
 	e.mu.Lock()
 	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
 	e.mu.Unlock()
 	go func() {
-		st := <-ended
-		e.afterExit(st, ours, &outputs)
+		st := <-p.ended
+		e.afterExit(st, p.ours, &outputs)
 	}()
 	return e, nil
-}
-
-// stdio makes the program's three descriptors and our ends of them.
-func stdio(withStdin bool) (files []uintptr, ours [3]*os.File, err error) {
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, fd := range files {
-			_ = unix.Close(int(fd))
-		}
-		for _, f := range ours {
-			if f != nil {
-				_ = f.Close()
-			}
-		}
-		files = nil
-	}()
-	for i := range 3 {
-		if i == 0 && !withStdin {
-			fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return files, ours, fmt.Errorf("runner: opening %s: %w", os.DevNull, err)
-			}
-			files = append(files, uintptr(fd))
-			continue
-		}
-		var p [2]int // reading end, writing end
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return files, ours, fmt.Errorf("runner: making a pipe: %w", err)
-		}
-		mine, theirs := p[0], p[1]
-		if i == 0 {
-			mine, theirs = p[1], p[0]
-		}
-		files = append(files, uintptr(theirs))
-		// Our end alone is non-blocking: programs expect theirs to block.
-		if err := unix.SetNonblock(mine, true); err != nil {
-			_ = unix.Close(mine)
-			return files, ours, fmt.Errorf("runner: preparing a pipe: %w", err)
-		}
-		ours[i] = os.NewFile(uintptr(mine), wire.FD(i).String())
-	}
-	return files, ours, nil
 }
 
 // end asks the program to end, for the first reason given: SIGTERM to its
@@ -188,6 +130,9 @@ func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
 			SystemMS:    time.Duration(st.usage.Stime.Nano()).Milliseconds(),
 			MaxRSSBytes: st.usage.Maxrss << 10, // getrusage(2) counts KiB
 		},
+	}
+	if e.spare != nil {
+		*n.Usage = e.spare.usageSince(*n.Usage)
 	}
 	switch {
 	case e.stop != "":

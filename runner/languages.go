@@ -19,13 +19,17 @@ type language struct {
 	script      string   // the file's name; a number joins it when it is taken
 	interpreter []string // the first one found on PATH is used
 	flags       []string // before the file's name
+	// spare is how an interpreter is made to wait for code; nil: there are no spares.
+	// It returns the environment to start with, and a descriptor or -1.
+	spare      func(base []string, mark string) (env []string, archive int, err error)
+	spareStdin bool // a spare can be given input
 }
 
 // languages are those this runner knows by name.
 var languages = map[string]language{
 	// -u: output must be seen as it is printed, not when a buffer is full.
-	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}},
-	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}},
+	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}, spare: pythonSpare, spareStdin: true},
+	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}, spare: nodeSpare},
 	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}},
 }
 
@@ -41,6 +45,12 @@ type command struct {
 	// scratch is a file that is removed at the exec's end if it is still there: the
 	// script of code, or what a file write has not put in its place. Empty: none.
 	scratch string
+
+	// What decides about a spare interpreter, see spare.fits.
+	language string            // empty: no code in a language
+	args     []string          // after the script's name
+	extra    map[string]string // the request's variables: the last of env but its mark
+	dirInfo  os.FileInfo       // of dir
 }
 
 // resolve turns a program into a command. The code, if any, is written into the
@@ -53,7 +63,8 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 			c.dir = filepath.Join(s.opts.Workspace, c.dir)
 		}
 	}
-	if st, err := os.Stat(c.dir); err != nil || !st.IsDir() {
+	st, err := os.Stat(c.dir)
+	if err != nil || !st.IsDir() {
 		return c, wire.Invalid("program.dir", 0, "the working directory %q does not exist in the sandbox", p.Dir)
 	}
 	if p.File != nil {
@@ -75,6 +86,7 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 		return c, err
 	}
 	c.scratch = filepath.Join(c.dir, name)
+	c.language, c.args, c.extra, c.dirInfo = p.Language, p.Argv, p.Env, st
 	c.argv = append(append(append(c.argv, l.flags...), name), p.Argv...)
 	return c, nil
 }

@@ -63,11 +63,14 @@ func (s *supervisor) watch(done <-chan struct{}) {
 // keep looks once, and ends the exec that uses most if all together use too much.
 func (s *supervisor) keep(l Limits, used func(family) int64) {
 	f := readFamily()
+	f.leaveOut(s.nurseries)
 	memory, tasks := used(f), 0
 	for p := range f.programs() {
 		tasks += p.threads
 	}
 	switch {
+	case l.Memory > 0 && memory > l.Memory && s.giveWay():
+		// In gVisor spares are in the sum. The next look tells what is left without.
 	case l.Memory > 0 && memory > l.Memory:
 		s.endLargest(f, wire.ReasonOOM, fmt.Sprintf("the sandbox's programs and files used %d MiB of memory; the limit is %d MiB", memory>>20, l.Memory>>20),
 			func(p process) int64 { return p.rss })
@@ -77,13 +80,25 @@ func (s *supervisor) keep(l Limits, used func(family) int64) {
 	}
 }
 
+// leaveOut removes spare interpreters: no program is killed for them.
+func (f family) leaveOut(nurseries map[string]*nursery) {
+	for _, n := range nurseries {
+		session, _, ok := n.root()
+		for pid, p := range f.procs {
+			if ok && p.sid == session {
+				delete(f.procs, pid)
+			}
+		}
+	}
+}
+
 // endLargest kills the exec whose processes together have the largest size.
 // Those that nobody can be shown to own count for the exec that started last.
 func (s *supervisor) endLargest(f family, why wire.Reason, message string, size func(process) int64) {
-	roots := s.roots()
+	r := s.roots()
 	sizes := map[string]int64{}
 	for p := range f.programs() {
-		id, _ := f.owner(p.pid, roots)
+		id, _ := f.owner(p.pid, r)
 		sizes[id] += size(p)
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -28,6 +29,17 @@ type process struct {
 	threads        int
 	rss            int64 // resident memory, in bytes
 	dead           bool  // a zombie: nothing left to kill
+	user, system   time.Duration
+}
+
+// clockTick is the unit of times in /proc, on every architecture.
+const clockTick = 10 * time.Millisecond
+
+// roots are what shows whose a process is: the sessions that the first processes
+// of execs lead, and marks that stand for an exec's ID.
+type roots struct {
+	sessions map[int]string
+	marks    map[string]string
 }
 
 // family says which processes are whose. It is a snapshot.
@@ -69,8 +81,8 @@ func parseStat(pid int, stat []byte) (process, bool) {
 		return process{}, false
 	}
 	fields := bytes.Fields(stat[i+1:])
-	// The first is field 3 of proc(5): state, ppid, pgrp, session; num_threads is
-	// field 20 and rss field 24.
+	// The first is field 3 of proc(5): state, ppid, pgrp, session; utime and stime
+	// are fields 14 and 15, num_threads is field 20 and rss field 24.
 	if len(fields) < 22 {
 		return process{}, false
 	}
@@ -78,13 +90,16 @@ func parseStat(pid int, stat []byte) (process, bool) {
 	sid, err2 := strconv.Atoi(string(fields[3]))
 	threads, err3 := strconv.Atoi(string(fields[17]))
 	pages, err4 := strconv.ParseInt(string(fields[21]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+	utime, err5 := strconv.ParseInt(string(fields[11]), 10, 64)
+	stime, err6 := strconv.ParseInt(string(fields[12]), 10, 64)
+	if errors.Join(err1, err2, err3, err4, err5, err6) != nil {
 		return process{}, false
 	}
 	state := fields[0][0]
 	return process{
 		pid: pid, ppid: ppid, sid: sid, threads: threads, rss: pages * int64(os.Getpagesize()),
 		dead: state == 'Z' || state == 'X',
+		user: time.Duration(utime) * clockTick, system: time.Duration(stime) * clockTick,
 	}, true
 }
 
@@ -119,17 +134,20 @@ func (f family) descends(p process) bool {
 // belongs: by session, by the exec's mark in its environment, or through its
 // parents. orphan says that it is a child of the runner that nothing explains:
 // one that took pains to look like nobody's.
-func (f family) owner(pid int, roots map[int]string) (id string, orphan bool) {
+func (f family) owner(pid int, r roots) (id string, orphan bool) {
 	for range len(f.procs) {
 		p, ok := f.procs[pid]
 		if !ok || pid == f.self {
 			return "", false
 		}
-		if id, ok := roots[p.sid]; ok {
+		if id, ok := r.sessions[p.sid]; ok {
 			return id, false
 		}
-		if id := markOf(pid); id != "" {
-			return id, false
+		if mark := markOf(pid); mark != "" {
+			if id, ok := r.marks[mark]; ok {
+				return id, false
+			}
+			return mark, false
 		}
 		if p.ppid == f.self {
 			return "", true
@@ -155,13 +173,13 @@ func markOf(pid int) string {
 
 // doomed lists the living processes that end with the exec id: its own, and the
 // orphans nobody can be shown to own.
-func (f family) doomed(id string, roots map[int]string, keep func(pid int) bool) []int {
+func (f family) doomed(id string, r roots, keep func(pid int) bool) []int {
 	var pids []int
 	for p := range f.programs() {
 		if keep(p.pid) {
 			continue
 		}
-		owner, orphan := f.owner(p.pid, roots)
+		owner, orphan := f.owner(p.pid, r)
 		if orphan || owner == id {
 			pids = append(pids, p.pid)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -37,7 +38,11 @@ func TestMain(m *testing.M) {
 	}
 	switch os.Getenv("RUNNER_TEST_AS") {
 	case "serve":
-		o := runner.Options{Socket: os.Getenv("RUNNER_TEST_SOCKET"), Self: []string{os.Args[0], argFile}}
+		o := runner.Options{
+			Socket: os.Getenv("RUNNER_TEST_SOCKET"), Self: []string{os.Args[0], argFile},
+			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}
+		o.Spares, o.Preload = runner.SparesFromEnviron()
 		if err := runner.Serve(context.Background(), o); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -68,11 +73,12 @@ type sandbox struct {
 	cmd    *exec.Cmd
 }
 
-func startRunner(t *testing.T) *sandbox {
+func startRunner(t *testing.T, env ...string) *sandbox {
 	t.Helper()
 	s := &sandbox{t: t, dir: t.TempDir(), socket: fmt.Sprintf("@runner-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
 	s.cmd = s.self("serve")
 	s.cmd.Dir = s.dir
+	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stderr = os.Stderr
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(func() {

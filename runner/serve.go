@@ -38,6 +38,12 @@ type Options struct {
 	Environ []string
 	// Limits bound the programs together.
 	Limits Limits
+	// Spares are the languages of which one interpreter is kept that has started
+	// and waits for code; docs/spare.md. Empty: each program starts its own.
+	Spares []string
+	// Preload are modules that spares import before they wait, by language. One that
+	// is missing, hangs or prints is left out and reported in the status.
+	Preload map[string][]string
 	// Ready is called, if not nil, once the server listens.
 	Ready func()
 	// Self is the command that runs [File]; an operation's arguments are added to
@@ -89,6 +95,7 @@ func Serve(ctx context.Context, o Options) error {
 	watched := make(chan struct{})
 	defer close(watched)
 	go s.watch(watched)
+	s.startSpares()
 
 	conns := newListener(l)
 	srv := server(s.handler())

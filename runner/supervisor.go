@@ -17,13 +17,21 @@ type supervisor struct {
 	identity *channel.Identity
 	reaper   *reaper
 
+	nurseries map[string]*nursery // by language; set before the first exec
+	renice    bool                // a spare starts with a low priority
+	priority  int                 // of programs
+
 	mu    sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
 	bound *channel.Bind
 	execs map[string]*execution // by ID
 }
 
 func newSupervisor(o Options) *supervisor {
-	return &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), execs: map[string]*execution{}}
+	s := &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), execs: map[string]*execution{}, nurseries: map[string]*nursery{}}
+	var err error
+	s.priority, err = ownPriority()
+	s.renice = err == nil && canRenice()
+	return s
 }
 
 // bind gives the sandbox to a lease, once.
@@ -77,6 +85,7 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 
 // forget drops an exec whose ending has been confirmed.
 func (s *supervisor) forget(e *execution) {
+	defer s.kickSpares()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.execs[e.id] == e {
@@ -85,26 +94,43 @@ func (s *supervisor) forget(e *execution) {
 	}
 }
 
-// roots maps the first processes of the execs to their IDs. One that has ended
-// still names its session.
-func (s *supervisor) roots() map[int]string {
+// roots tells which processes and marks belong to which exec. A first process
+// that has ended still names its session. A spare's own mark stands for an exec
+// until it gets one.
+func (s *supervisor) roots() roots {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := make(map[int]string, len(s.execs))
+	r := roots{sessions: make(map[int]string, len(s.execs)), marks: map[string]string{}}
 	for id, e := range s.execs {
-		m[e.pid] = id
+		r.sessions[e.pid] = id
+		if e.spare != nil {
+			r.marks[e.spare.mark] = id
+		}
 	}
-	return m
+	for _, n := range s.nurseries {
+		if pid, mark, ok := n.root(); ok {
+			r.sessions[pid] = mark
+		}
+	}
+	return r
 }
 
 // spares reports whether pid is a process of the runner's own that outlives
-// execs: another exec's first process, which has an owner by itself.
+// execs: a spare interpreter, or another exec's first process, which has an owner
+// by itself.
 func (s *supervisor) spares(pid int) bool { return s.reaper.owns(pid) }
 
 func (s *supervisor) status() channel.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return channel.Status{Boot: s.identity.Boot(), Bound: s.bound != nil, Execs: len(s.execs)}
+	st := channel.Status{Boot: s.identity.Boot(), Bound: s.bound != nil, Execs: len(s.execs)}
+	for lang, n := range s.nurseries {
+		if st.Spares == nil {
+			st.Spares = map[string]channel.Spare{}
+		}
+		st.Spares[lang] = n.status()
+	}
+	return st
 }
 
 // close kills every exec and stops reaping.
@@ -119,6 +145,9 @@ func (s *supervisor) close() {
 		e.signal(9)
 		s.killTree(e.id)
 		s.forget(e)
+	}
+	for _, n := range s.nurseries {
+		n.close()
 	}
 	s.reaper.close()
 }

@@ -53,4 +53,15 @@ type Status struct {
 	Version string `json:"version"`
 	// Languages are the names of those whose interpreter the sandbox has.
 	Languages []string `json:"languages"`
+	// Spares tells of the interpreters that are started ahead, by language.
+	Spares map[string]Spare `json:"spares,omitempty"`
+}
+
+// Spare describes the spare interpreter of one language.
+type Spare struct {
+	Ready bool `json:"ready"` // one waits for code
+	// Used counts the programs that got one.
+	Used uint64 `json:"used"`
+	// Problems are what went wrong, like a module that cannot be imported ahead.
+	Problems []string `json:"problems,omitempty"`
 }

@@ -1,0 +1,319 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+)
+
+const (
+	// spareStartTimeout bounds an interpreter's start, until it waits for code.
+	spareStartTimeout = 10 * time.Second
+	// preloadTimeout bounds the import of one module ahead.
+	preloadTimeout = 10 * time.Second
+	// spareDelay is the most that a program which took a spare runs before the next
+	// one starts: most programs are over by then. It starts as soon as an exec has
+	// been confirmed.
+	spareDelay = 50 * time.Millisecond
+	// spareBackoff is the pause after a first failure; it doubles up to
+	// maxSpareBackoff.
+	spareBackoff    = 100 * time.Millisecond
+	maxSpareBackoff = 10 * time.Second
+	// maxSpareFailures in a row end the attempts: the sandbox serves without.
+	maxSpareFailures = 5
+	// pressedPause is how long spares that gave way to programs stay away, unless an
+	// exec ends before.
+	pressedPause = 10 * time.Second
+)
+
+// nursery keeps one spare interpreter of one language.
+type nursery struct {
+	sup   *supervisor
+	lang  string
+	kick  chan struct{} // ends a pause early; room for one
+	done  chan struct{} // closed when the runner ends
+	ended sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	current  *spare     // started, and not taken
+	ready    bool       // current waits for code
+	closed   bool
+	pressed  bool // current had to give way
+	used     uint64
+	started  uint64
+	dropped  map[string]bool // modules that are not imported ahead any more
+	problems []string
+}
+
+// startSpares starts keeping spares, for the languages that are asked for.
+func (s *supervisor) startSpares() {
+	for _, lang := range s.opts.Spares {
+		if l, ok := languages[lang]; !ok || l.spare == nil {
+			s.opts.Log.Warn("there are no spare interpreters for this language", "language", lang)
+			continue
+		}
+		n := &nursery{sup: s, lang: lang, kick: make(chan struct{}, 1), done: make(chan struct{}), dropped: map[string]bool{}}
+		s.nurseries[lang] = n
+		n.ended.Go(n.run)
+	}
+}
+
+// run keeps a spare until the runner ends or too many fail in a row.
+func (n *nursery) run() {
+	log := n.sup.opts.Log.With("language", n.lang)
+	pause := spareBackoff
+	for failures := 0; failures < maxSpareFailures; {
+		sp, err := n.raise()
+		var bad *preloadError
+		switch {
+		case errors.As(err, &bad):
+			log.Warn("a module is not imported ahead", "module", bad.module, "problem", bad.problem)
+			n.drop(bad)
+			continue
+		case err == nil:
+			pause = spareBackoff
+			select {
+			case <-sp.taken:
+				failures = 0
+				if !n.rest(spareDelay) {
+					return
+				}
+				continue
+			case <-sp.dead:
+				err = errSpareDied
+			case <-n.done:
+			}
+		}
+		if n.lose() { // it was not its fault
+			if !n.rest(pressedPause) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-n.done:
+			return
+		default:
+		}
+		failures++
+		log.Warn("a spare interpreter failed", "error", err, "failures", failures)
+		n.note(err.Error())
+		if errors.Is(err, errNoInterpreter) {
+			return
+		}
+		if !n.rest(pause) {
+			return
+		}
+		pause = min(2*pause, maxSpareBackoff)
+	}
+	log.Error("no more spare interpreters are started: too many failed in a row")
+}
+
+// raise starts a spare and sees it through the preload, until it waits for code.
+func (n *nursery) raise() (sp *spare, err error) {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil, os.ErrClosed
+	}
+	n.started++
+	sp, err = n.sup.startSpare(n.lang, fmt.Sprintf("spare/%s/%d", n.lang, n.started))
+	n.current = sp
+	n.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.lose()
+		}
+	}()
+	if err := sp.awaitHello(); err != nil {
+		return nil, err
+	}
+	for _, module := range n.sup.opts.Preload[n.lang] {
+		if n.isDropped(module) {
+			continue
+		}
+		if err := sp.preload(module); err != nil {
+			return nil, err
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current != sp { // it gave way meanwhile
+		return nil, errSpareDied
+	}
+	n.ready = true
+	return sp, nil
+}
+
+// take gives the spare away if it does for c; it never waits for one.
+func (n *nursery) take(c *command, stdin bool) *spare {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	sp := n.current
+	if sp == nil || !n.ready || !sp.fits(c, stdin) {
+		return nil
+	}
+	n.current, n.ready = nil, false
+	close(sp.taken)
+	if sp.stale() {
+		n.sup.discard(sp)
+		return nil
+	}
+	return sp
+}
+
+// lose ends the spare there is. It reports whether it was made to give way.
+func (n *nursery) lose() (pressed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current != nil {
+		n.sup.discard(n.current)
+	}
+	n.current, n.ready = nil, false
+	pressed, n.pressed = n.pressed, false
+	return pressed
+}
+
+// giveWay ends the spare there is because programs need the memory, and reports
+// whether there was one.
+func (n *nursery) giveWay() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current == nil {
+		return false
+	}
+	n.sup.discard(n.current)
+	n.current, n.ready, n.pressed = nil, false, true
+	return true
+}
+
+// rest waits for a time or a kick; false: the runner ends.
+func (n *nursery) rest(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-n.kick:
+	case <-n.done:
+		return false
+	}
+	return true
+}
+
+func (n *nursery) drop(bad *preloadError) {
+	n.mu.Lock()
+	n.dropped[bad.module] = true
+	n.mu.Unlock()
+	n.note(bad.Error())
+}
+
+func (n *nursery) isDropped(module string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dropped[module]
+}
+
+// maxProblems bounds what is told of a nursery; the log has the rest.
+const maxProblems = 16
+
+func (n *nursery) note(problem string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.problems) < maxProblems && !slices.Contains(n.problems, problem) {
+		n.problems = append(n.problems, problem)
+	}
+}
+
+func (n *nursery) status() channel.Spare {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return channel.Spare{Ready: n.ready, Used: n.used, Problems: slices.Clone(n.problems)}
+}
+
+// root is the process of the spare that waits, and what stands for an exec's ID.
+func (n *nursery) root() (pid int, mark string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current == nil {
+		return 0, "", false
+	}
+	return n.current.pid, n.current.mark, true
+}
+
+func (n *nursery) close() {
+	n.mu.Lock()
+	n.closed = true
+	if n.current != nil {
+		n.sup.reaper.kill(n.current.pid, true, unix.SIGKILL)
+	}
+	n.mu.Unlock()
+	close(n.done)
+	n.ended.Wait()
+}
+
+// kickSpares lets the next spares start: a program has ended.
+func (s *supervisor) kickSpares() {
+	for _, n := range s.nurseries {
+		select {
+		case n.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// giveWay ends the spares, so that programs have the memory, and reports whether
+// there were any.
+func (s *supervisor) giveWay() bool {
+	gave := false
+	for _, n := range s.nurseries {
+		gave = n.giveWay() || gave
+	}
+	return gave
+}
+
+// takeSpare finds a spare for c and gives it the code; nil: c needs a start.
+func (s *supervisor) takeSpare(c *command, stdin bool) *spare {
+	n, ok := s.nurseries[c.language]
+	if !ok {
+		return nil
+	}
+	sp := n.take(c, stdin)
+	if sp == nil {
+		return nil
+	}
+	if err := s.handOver(sp, c, stdin); err != nil {
+		s.opts.Log.Warn("a spare interpreter could not be used", "language", n.lang, "error", err)
+		s.discard(sp)
+		return nil
+	}
+	n.mu.Lock()
+	n.used++
+	n.mu.Unlock()
+	return sp
+}
+
+// SparesFromEnviron reads SANDBOX_SPARES, languages with a comma between them, and
+// SANDBOX_PRELOAD, where each is LANGUAGE:MODULE.
+func SparesFromEnviron() (languages []string, preload map[string][]string) {
+	split := func(name string) []string {
+		return strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	preload = map[string][]string{}
+	for _, v := range split("SANDBOX_PRELOAD") {
+		if lang, module, ok := strings.Cut(v, ":"); ok {
+			preload[lang] = append(preload[lang], module)
+		}
+	}
+	return split("SANDBOX_SPARES"), preload
+}

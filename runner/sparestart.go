@@ -1,0 +1,231 @@
+package runner
+
+import (
+	"archive/zip"
+	"bytes"
+	_ "embed" // the interpreters' parts
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Descriptors of a spare interpreter beside 0, 1 and 2. They are high, so that
+// those which an interpreter opens at its start get the numbers they always get.
+const (
+	spareControl = 100 + iota // the socket to the runner
+	spareArchive              // Python: what it imports to wait
+	spareStdin                // the pipe that may become its standard input
+	spareFiles                // one more than the highest
+)
+
+// unused stands for a descriptor that is closed in the child.
+const unused = ^uintptr(0)
+
+// spare is an interpreter that was started ahead.
+type spare struct {
+	language string
+	mark     string // what its environment in /proc has for an exec's ID
+	path     string
+	program  os.FileInfo // of path
+	dir      os.FileInfo // where it was started
+	pid      int
+	ours     [3]*os.File
+	control  *os.File
+	reniced  bool
+	began    time.Time
+	watched  []watched
+	noise    int // bytes that it had written when it said hello
+
+	status chan exitStatus // its end
+	dead   chan struct{}   // closed after that
+	taken  chan struct{}   // closed when the nursery has given it away
+	before process         // what it was at the hand-over
+}
+
+var (
+	errNoInterpreter = errors.New("the sandbox's image has no interpreter for it")
+	errSpareDied     = errors.New("the interpreter ended while it waited")
+	errNoMemfd       = errors.New("no memory file for the spare's part")
+)
+
+//go:embed spare/sitecustomize.py
+var sparePython []byte
+
+//go:embed spare/spare.js
+var spareNode string
+
+// startSpare starts the interpreter of a language that is known to have spares.
+func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
+	l := languages[lang]
+	c := command{dir: s.opts.Workspace, env: s.opts.Environ}
+	if !c.find(l) {
+		return nil, errNoInterpreter
+	}
+	c.argv = append(append(c.argv, l.flags...), l.script)
+	sp = &spare{
+		language: lang, mark: mark, path: c.path, began: time.Now(),
+		status: make(chan exitStatus, 1), dead: make(chan struct{}), taken: make(chan struct{}),
+	}
+	if sp.program, err = os.Stat(c.path); err != nil {
+		return nil, err
+	}
+	if sp.dir, err = os.Stat(c.dir); err != nil {
+		return nil, err
+	}
+	env, archive, err := l.spare(c.env, mark)
+	if err != nil {
+		return nil, err
+	}
+	files, err := sp.descriptors(archive)
+	defer func() {
+		for _, fd := range files {
+			if fd != unused {
+				_ = unix.Close(int(fd))
+			}
+		}
+	}()
+	var ended <-chan exitStatus
+	if err == nil {
+		sp.pid, ended, err = s.reaper.start(c.path, c.argv, &syscall.ProcAttr{
+			Dir: c.dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+	}
+	if err != nil {
+		sp.closeOurs()
+		return nil, fmt.Errorf("starting a spare: %w", err)
+	}
+	if s.renice {
+		sp.reniced = unix.Setpriority(unix.PRIO_PGRP, sp.pid, lowestPriority) == nil
+	}
+	go func() {
+		sp.status <- <-ended
+		close(sp.dead)
+	}()
+	return sp, nil
+}
+
+// descriptors makes what the interpreter inherits, and our ends of it. archive is
+// in the answer whatever happens.
+func (sp *spare) descriptors(archive int) (files []uintptr, err error) {
+	files = make([]uintptr, spareFiles)
+	for i := range files {
+		files[i] = unused
+	}
+	if archive >= 0 {
+		files[spareArchive] = uintptr(archive)
+	}
+	std, ours, err := stdio(false)
+	copy(files, std)
+	sp.ours = ours
+	if err != nil {
+		return files, err
+	}
+	if languages[sp.language].spareStdin {
+		in, w, err := pipe(wire.Stdin)
+		if err != nil {
+			return files, err
+		}
+		files[spareStdin], sp.ours[0] = uintptr(in), w
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return files, fmt.Errorf("making a socket pair: %w", err)
+	}
+	files[spareControl] = uintptr(pair[1])
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		_ = unix.Close(pair[0])
+		return files, fmt.Errorf("preparing a socket: %w", err)
+	}
+	sp.control = os.NewFile(uintptr(pair[0]), "spare")
+	return files, nil
+}
+
+func (sp *spare) closeOurs() {
+	for _, f := range append(sp.ours[:], sp.control) {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// discard ends a spare that nobody will use.
+func (s *supervisor) discard(sp *spare) {
+	s.reaper.kill(sp.pid, true, unix.SIGKILL)
+	sp.closeOurs()
+}
+
+// pythonSpare makes Python import our sitecustomize, which waits. It comes from a
+// zip archive in memory, because a file on a disk would be seen by programs.
+func pythonSpare(base []string, mark string) (env []string, archive int, err error) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	// Not compressed: to unpack it would import more than a start does.
+	w, err := z.CreateHeader(&zip.FileHeader{Name: "sitecustomize.py", Method: zip.Store})
+	if err == nil {
+		_, err = w.Write(sparePython)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		return nil, -1, err
+	}
+	archive, err = unix.MemfdCreate("spare", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, -1, errors.Join(errNoMemfd, err)
+	}
+	for rest := b.Bytes(); len(rest) > 0; {
+		n, err := unix.Write(archive, rest)
+		if err != nil {
+			_ = unix.Close(archive)
+			return nil, -1, errors.Join(errNoMemfd, err)
+		}
+		rest = rest[n:]
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", spareArchive)
+	if old := lookup(base, "PYTHONPATH"); old != "" {
+		path += ":" + old
+	}
+	return append(withVar(base, "PYTHONPATH", path), execVar+"="+mark), archive, nil
+}
+
+// nodeSpare makes Node require its own environment, which is a script: all but the
+// first entry is a comment. It stays readable for as long as the process lives, as
+// worker threads want it, and no file system has it.
+func nodeSpare(base []string, mark string) (env []string, archive int, err error) {
+	options := "--require=/proc/self/environ"
+	if old := lookup(base, "NODE_OPTIONS"); old != "" {
+		options += " " + old
+	}
+	env = []string{"SANDBOX_SPARE=0;" + spareNode + "/*"}
+	env = append(env, withVar(base, "NODE_OPTIONS", options)...)
+	for _, v := range env[1:] {
+		if strings.Contains(v, "*/") {
+			name, _, _ := strings.Cut(v, "=")
+			return nil, -1, fmt.Errorf("%w: the value of %s", errEndsComment, name)
+		}
+	}
+	return append(env, execVar+"="+mark, "SANDBOX_SPARE_END=*///"), -1, nil
+}
+
+var errEndsComment = errors.New("the environment holds the end of a comment, */")
+
+// withVar is env with one variable set, in its place if it is there.
+func withVar(env []string, name, value string) []string {
+	out := make([]string, 0, len(env)+1)
+	found := false
+	for _, v := range env {
+		if strings.HasPrefix(v, name+"=") {
+			v, found = name+"="+value, true
+		}
+		out = append(out, v)
+	}
+	if !found {
+		out = append(out, name+"="+value)
+	}
+	return out
+}
