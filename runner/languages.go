@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +21,16 @@ type language struct {
 	interpreter []string // the first one found on PATH is used
 	flags       []string // before the file's name
 	// spare is how an interpreter is made to wait for code; nil: there are no spares.
-	// It returns the environment to start with, and a descriptor or -1.
-	spare      func(base []string, mark string) (env []string, archive int, err error)
+	spare      func(base []string, mark string) (waiting, error)
 	spareStdin bool // a spare can be given input
+}
+
+// waiting is what makes an interpreter wait.
+type waiting struct {
+	env     []string
+	archive int    // a descriptor to pass on, or -1
+	dir     string // where to start it; empty: in the workspace
+	watched []string
 }
 
 // languages are those this runner knows by name.
@@ -193,8 +201,8 @@ func environ(base []string, extra map[string]string, id string) []string {
 			env = append(env, v)
 		}
 	}
-	for k, v := range extra {
-		env = append(env, k+"="+v)
+	for _, k := range slices.Sorted(maps.Keys(extra)) {
+		env = append(env, k+"="+extra[k])
 	}
 	return append(env, execVar+"="+id)
 }

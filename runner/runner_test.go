@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
 		o.Spares, o.Preload = runner.SparesFromEnviron()
+		// Programs of two runners can be compared only if they see the same.
+		_ = os.Unsetenv("RUNNER_TEST_AS")
+		_ = os.Unsetenv("RUNNER_TEST_SOCKET")
 		if err := runner.Serve(context.Background(), o); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -67,15 +70,22 @@ var key = bytes.Repeat([]byte{7}, 32)
 
 // sandbox is a runner process with its workspace.
 type sandbox struct {
-	t      *testing.T
+	t      testing.TB
 	socket string
 	dir    string
 	cmd    *exec.Cmd
 }
 
-func startRunner(t *testing.T, env ...string) *sandbox {
+func startRunner(t testing.TB, env ...string) *sandbox {
 	t.Helper()
-	s := &sandbox{t: t, dir: t.TempDir(), socket: fmt.Sprintf("@runner-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
+	return startRunnerIn(t, t.TempDir(), "", env...)
+}
+
+// startRunnerIn starts a runner whose workspace is dir; name tells the runners of
+// one test apart.
+func startRunnerIn(t testing.TB, dir, name string, env ...string) *sandbox {
+	t.Helper()
+	s := &sandbox{t: t, dir: dir, socket: fmt.Sprintf("@runner-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name()+name, "/", "-"))}
 	s.cmd = s.self("serve")
 	s.cmd.Dir = s.dir
 	s.cmd.Env = append(s.cmd.Env, env...)
@@ -146,7 +156,7 @@ func (s *sandbox) open() *channel.Client {
 	return c
 }
 
-func deadline(t *testing.T) context.Context {
+func deadline(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
@@ -168,7 +178,7 @@ type result struct {
 }
 
 // collect reads a stream to its end and confirms it, granting credit as it goes.
-func collect(t *testing.T, s *channel.ExecStream) result {
+func collect(t testing.TB, s *channel.ExecStream) result {
 	t.Helper()
 	var r result
 	var out, err bytes.Buffer
@@ -200,7 +210,7 @@ func collect(t *testing.T, s *channel.ExecStream) result {
 	}
 }
 
-func run(t *testing.T, c *channel.Client, id string, p wire.Program, code string) result {
+func run(t testing.TB, c *channel.Client, id string, p wire.Program, code string) result {
 	t.Helper()
 	s, err := c.Exec(deadline(t), id, start(p), []byte(code))
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,9 @@ type Options struct {
 // child subreaper, so that orphans come to it.
 func Serve(ctx context.Context, o Options) error {
 	if err := hidden(); err != nil {
+		return err
+	}
+	if err := keepDescriptors(); err != nil {
 		return err
 	}
 	if o.Log == nil {
@@ -151,6 +155,20 @@ func listen(socket string) (*net.UnixListener, error) {
 func hidden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("runner: clearing the dumpable flag: %w", err)
+	}
+	return nil
+}
+
+// keepDescriptors sees to it that no program inherits what this process did.
+func keepDescriptors() error {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("runner: listing descriptors: %w", err)
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
 	}
 	return nil
 }

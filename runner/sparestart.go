@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -68,7 +69,7 @@ func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	if !c.find(l) {
 		return nil, errNoInterpreter
 	}
-	c.argv = append(append(c.argv, l.flags...), l.script)
+	c.argv = append(append(c.argv, l.flags...), filepath.Join(c.dir, l.script))
 	sp = &spare{
 		language: lang, mark: mark, path: c.path, began: time.Now(),
 		status: make(chan exitStatus, 1), dead: make(chan struct{}), taken: make(chan struct{}),
@@ -79,11 +80,19 @@ func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	if sp.dir, err = os.Stat(c.dir); err != nil {
 		return nil, err
 	}
-	env, archive, err := l.spare(c.env, mark)
+	w, err := l.spare(c.env, mark)
 	if err != nil {
 		return nil, err
 	}
-	files, err := sp.descriptors(archive)
+	for _, name := range w.watched {
+		sp.watch(name)
+	}
+	if w.dir != "" {
+		c.dir = w.dir
+	} else {
+		c.argv[len(c.argv)-1] = l.script
+	}
+	files, err := sp.descriptors(w.archive)
 	defer func() {
 		for _, fd := range files {
 			if fd != unused {
@@ -94,7 +103,7 @@ func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	var ended <-chan exitStatus
 	if err == nil {
 		sp.pid, ended, err = s.reaper.start(c.path, c.argv, &syscall.ProcAttr{
-			Dir: c.dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+			Dir: c.dir, Env: w.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 		})
 	}
 	if err != nil {
@@ -163,26 +172,26 @@ func (s *supervisor) discard(sp *spare) {
 
 // pythonSpare makes Python import our sitecustomize, which waits. It comes from a
 // zip archive in memory, because a file on a disk would be seen by programs.
-func pythonSpare(base []string, mark string) (env []string, archive int, err error) {
+func pythonSpare(base []string, mark string) (waiting, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	// Not compressed: to unpack it would import more than a start does.
-	w, err := z.CreateHeader(&zip.FileHeader{Name: "sitecustomize.py", Method: zip.Store})
+	f, err := z.CreateHeader(&zip.FileHeader{Name: "sitecustomize.py", Method: zip.Store})
 	if err == nil {
-		_, err = w.Write(sparePython)
+		_, err = f.Write(sparePython)
 	}
 	if err = errors.Join(err, z.Close()); err != nil {
-		return nil, -1, err
+		return waiting{}, err
 	}
-	archive, err = unix.MemfdCreate("spare", unix.MFD_CLOEXEC)
+	archive, err := unix.MemfdCreate("spare", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, -1, errors.Join(errNoMemfd, err)
+		return waiting{}, errors.Join(errNoMemfd, err)
 	}
 	for rest := b.Bytes(); len(rest) > 0; {
 		n, err := unix.Write(archive, rest)
 		if err != nil {
 			_ = unix.Close(archive)
-			return nil, -1, errors.Join(errNoMemfd, err)
+			return waiting{}, errors.Join(errNoMemfd, err)
 		}
 		rest = rest[n:]
 	}
@@ -190,26 +199,32 @@ func pythonSpare(base []string, mark string) (env []string, archive int, err err
 	if old := lookup(base, "PYTHONPATH"); old != "" {
 		path += ":" + old
 	}
-	return append(withVar(base, "PYTHONPATH", path), execVar+"="+mark), archive, nil
+	return waiting{env: append(withVar(base, "PYTHONPATH", path), execVar+"="+mark), archive: archive}, nil
 }
 
 // nodeSpare makes Node require its own environment, which is a script: all but the
 // first entry is a comment. It stays readable for as long as the process lives, as
 // worker threads want it, and no file system has it.
-func nodeSpare(base []string, mark string) (env []string, archive int, err error) {
+//
+// While Node requires it, it reads and keeps the package.json of its directory and
+// of all above: so it is not started in the workspace, where programs write theirs.
+func nodeSpare(base []string, mark string) (waiting, error) {
 	options := "--require=/proc/self/environ"
 	if old := lookup(base, "NODE_OPTIONS"); old != "" {
 		options += " " + old
 	}
-	env = []string{"SANDBOX_SPARE=0;" + spareNode + "/*"}
+	env := []string{"SANDBOX_SPARE=0;" + spareNode + "/*"}
 	env = append(env, withVar(base, "NODE_OPTIONS", options)...)
 	for _, v := range env[1:] {
 		if strings.Contains(v, "*/") {
 			name, _, _ := strings.Cut(v, "=")
-			return nil, -1, fmt.Errorf("%w: the value of %s", errEndsComment, name)
+			return waiting{}, fmt.Errorf("%w: the value of %s", errEndsComment, name)
 		}
 	}
-	return append(env, execVar+"="+mark, "SANDBOX_SPARE_END=*///"), -1, nil
+	return waiting{
+		env: append(env, execVar+"="+mark, "SANDBOX_SPARE_END=*///"), archive: -1,
+		dir: "/proc/self", watched: []string{"/package.json"},
+	}, nil
 }
 
 var errEndsComment = errors.New("the environment holds the end of a comment, */")

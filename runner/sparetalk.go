@@ -153,7 +153,7 @@ func (s *supervisor) handOver(sp *spare, c *command, stdin bool) error {
 	return nil
 }
 
-// handOverFields are: whether there is input; then the arguments, the variables
+// handOverFields are: whether there is input, the directory; then the arguments, the variables
 // to remove and those to set, each with its number in front.
 func handOverFields(c *command, base []string, stdin bool) []string {
 	flag := "0"
@@ -163,7 +163,7 @@ func handOverFields(c *command, base []string, stdin bool) []string {
 	list := func(to, of []string) []string {
 		return append(append(to, strconv.Itoa(len(of))), of...)
 	}
-	fields := list([]string{flag}, c.args)
+	fields := list([]string{flag, c.dir}, c.args)
 	// What differs from the environment that the spare started with, in the order
 	// that a start would see: the request's variables and the mark come last.
 	remove, set := []string{execVar}, []string{}

@@ -70,6 +70,7 @@ def _wait():
 
     # The hand-over: see handOver in Go.
     takes_stdin = fields.pop(0) == b"1"
+    fields.pop(0)  # the working directory, which it has already
     lists = []
     for _ in range(3):
         n = int(fields.pop(0))

@@ -48,7 +48,8 @@
       fields = body.slice(1).split('\0');
       if (body[0] !== 'P') break;
       try {
-        Module.createRequire(process.cwd() + '/main.js')(fields[0]);
+        // Not from the workspace: its package.json is for the program to read.
+        Module.createRequire('/main.js')(fields[0]);
         send('');
       } catch (e) {
         send(String(e) || 'it failed');
@@ -60,6 +61,7 @@
 
   // The hand-over: see handOver in Go.
   fields.shift(); // a program with input gets a Node of its own
+  process.chdir(fields.shift());
   const list = () => fields.splice(0, Number(fields.shift()));
   const args = list(), unset = list(), assign = list();
   for (const name of unset) delete process.env[name];

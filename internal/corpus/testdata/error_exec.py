@@ -1,0 +1,1 @@
+exec(compile("a = 1\n\nraise ValueError('from exec')", "<made>", "exec"))

@@ -1,0 +1,4 @@
+import sys
+sys.stderr = None
+print("x")
+1 / 0

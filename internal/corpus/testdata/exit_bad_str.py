@@ -1,0 +1,4 @@
+import sys
+class C:
+    def __str__(self): raise ValueError("no text")
+sys.exit(C())

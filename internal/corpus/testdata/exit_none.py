@@ -1,0 +1,3 @@
+import sys, atexit
+atexit.register(print, "at exit")
+sys.exit(None)

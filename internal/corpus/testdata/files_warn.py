@@ -1,0 +1,6 @@
+import warnings
+warnings.simplefilter("always")
+def f():
+    open("x", "w")
+f()
+y = open("y", "w")

@@ -1,0 +1,2 @@
+import time
+print(time.tzname)

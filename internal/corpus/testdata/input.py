@@ -1,0 +1,5 @@
+print(input("name? "), input(), sep="|")
+import sys
+for line in sys.stdin:
+    print(repr(line))
+print(input())

@@ -1,0 +1,3 @@
+function f() { null.x; }
+function g() { f(); }
+g();

@@ -1,0 +1,1 @@
+console.log([RegExp.$1, RegExp.lastMatch, RegExp.input, RegExp.$_]);

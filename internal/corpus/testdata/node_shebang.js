@@ -1,0 +1,2 @@
+#!/usr/bin/env node
+console.log('runs', __filename.endsWith('main.js'));

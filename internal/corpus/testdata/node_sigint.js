@@ -1,0 +1,3 @@
+console.log('before');
+process.kill(process.pid, 'SIGINT');
+setTimeout(() => console.log('never'), 1000);

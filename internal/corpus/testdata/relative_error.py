@@ -1,0 +1,4 @@
+import os
+os.chdir("/")
+def f(): raise ValueError("the source is found")
+f()

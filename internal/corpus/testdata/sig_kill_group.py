@@ -1,0 +1,2 @@
+import os, signal
+os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,3 @@
+import os, signal, faulthandler
+print(faulthandler.is_enabled())
+os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,0 +1,3 @@
+import sys, os
+data = sys.stdin.buffer.read()
+print(len(data), sum(data), os.isatty(0))

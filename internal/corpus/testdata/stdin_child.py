@@ -1,0 +1,2 @@
+import subprocess
+print(subprocess.run(["head", "-n1"], capture_output=True).stdout)

@@ -1,0 +1,4 @@
+import sys, os
+print("x")
+os.close(1)
+print("y")

@@ -1,0 +1,13 @@
+import tempfile, os, warnings
+warnings.showwarning = lambda m, c, *a, **k: print("warning", c.__name__, str(m).partition("tmp")[0].partition(" object")[0])
+warnings.simplefilter("always")
+t = tempfile.TemporaryDirectory(dir=".")
+open(os.path.join(t.name, "f"), "w").close()
+n = tempfile.NamedTemporaryFile(dir=".")
+s = tempfile.SpooledTemporaryFile()
+s.write(b"x")
+print(os.path.isdir(t.name))
+import atexit
+@atexit.register
+def look():
+    print(sorted(len(x) for x in os.listdir(".") if x.startswith("tmp")))

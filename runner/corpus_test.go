@@ -1,0 +1,77 @@
+package runner_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/internal/corpus"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// runCase runs a program of the corpus.
+func runCase(t *testing.T, c *channel.Client, p corpus.Case) corpus.Result {
+	t.Helper()
+	st := start(wire.Program{Language: p.Language, Argv: p.Args, Env: p.Env, Stdin: p.Stdin != nil})
+	s, err := c.Exec(deadline(t), p.Name, st, p.Code)
+	require.NoError(t, err)
+	defer s.Close()
+	if p.Stdin != nil {
+		require.NoError(t, s.Send(wire.Frame{Kind: wire.KindStdin, Payload: []byte(*p.Stdin)}))
+		require.NoError(t, s.Send(wire.Frame{Kind: wire.KindStdinEnd, Offset: uint64(len(*p.Stdin))}))
+	}
+	r := collect(t, s)
+	require.Nil(t, r.err)
+	require.True(t, r.ending.Complete)
+	return corpus.Result{
+		Stdout: []byte(r.stdout), Stderr: []byte(r.stderr),
+		Reason: string(r.ending.Reason), ExitCode: r.ending.ExitCode, Signal: r.ending.Signal,
+	}
+}
+
+// clear empties the workspace, so that both runs of a program find the same.
+func clear(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, f := range left {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, f.Name())))
+	}
+}
+
+// Every program of the corpus behaves in a spare interpreter as in one of its own.
+func TestSpareCorpus(t *testing.T) {
+	cases, err := corpus.Cases()
+	require.NoError(t, err)
+	for lang := range interpreters {
+		t.Run(lang, func(t *testing.T) {
+			needInterpreter(t, lang)
+			dir := t.TempDir()
+			fresh := startRunnerIn(t, dir, "fresh", plainPath).open()
+			spare := startRunnerIn(t, dir, "spare", plainPath, "SANDBOX_SPARES="+lang).open()
+			n := 0
+			for _, p := range cases {
+				if p.Language != lang {
+					continue
+				}
+				n++
+				t.Run(p.Name, func(t *testing.T) {
+					before := waitSpare(t, spare, lang)
+					want := runCase(t, fresh, p)
+					clear(t, dir)
+					got := runCase(t, spare, p)
+					clear(t, dir)
+					require.Empty(t, corpus.Diff(want, got))
+					st, err := spare.Status(deadline(t))
+					require.NoError(t, err)
+					used := st.Spares[lang].Used - before.Used
+					require.Equal(t, !p.Fresh, used == 1, "whether a spare was used")
+				})
+			}
+			t.Logf("%d programs", n)
+		})
+	}
+}
