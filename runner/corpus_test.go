@@ -9,27 +9,14 @@ import (
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/internal/corpus"
-	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // runCase runs a program of the corpus.
 func runCase(t *testing.T, c *channel.Client, p corpus.Case) corpus.Result {
 	t.Helper()
-	st := start(wire.Program{Language: p.Language, Argv: p.Args, Env: p.Env, Stdin: p.Stdin != nil})
-	s, err := c.Exec(deadline(t), p.Name, st, p.Code)
+	r, _, err := p.Exec(deadline(t), c, lease, p.Name)
 	require.NoError(t, err)
-	defer s.Close()
-	if p.Stdin != nil {
-		require.NoError(t, s.Send(wire.Frame{Kind: wire.KindStdin, Payload: []byte(*p.Stdin)}))
-		require.NoError(t, s.Send(wire.Frame{Kind: wire.KindStdinEnd, Offset: uint64(len(*p.Stdin))}))
-	}
-	r := collect(t, s)
-	require.Nil(t, r.err)
-	require.True(t, r.ending.Complete)
-	return corpus.Result{
-		Stdout: []byte(r.stdout), Stderr: []byte(r.stderr),
-		Reason: string(r.ending.Reason), ExitCode: r.ending.ExitCode, Signal: r.ending.Signal,
-	}
+	return r
 }
 
 // clear empties the workspace, so that both runs of a program find the same.

@@ -80,7 +80,7 @@ func findRunsc() string {
 
 // needRunsc skips a test where gVisor is not to be had. Where it must be, as in
 // CI, that is a failure.
-func needRunsc(t *testing.T) {
+func needRunsc(t testing.TB) {
 	t.Helper()
 	if programs.runsc != "" {
 		return
@@ -91,7 +91,7 @@ func needRunsc(t *testing.T) {
 	t.Skip("there is no runsc: run `make runsc`")
 }
 
-func options(t *testing.T, rt local.RuntimeName, pools ...local.Pool) local.Options {
+func options(t testing.TB, rt local.RuntimeName, pools ...local.Pool) local.Options {
 	t.Helper()
 	if rt == local.RuntimeRunsc {
 		needRunsc(t)
@@ -104,7 +104,7 @@ func options(t *testing.T, rt local.RuntimeName, pools ...local.Pool) local.Opti
 	return local.Options{Runtime: rt, Runsc: programs.runsc, Runner: programs.runner, StateDir: filepath.Join(dir, "state"), Pools: pools}
 }
 
-func open(t *testing.T, o local.Options) *local.Provider {
+func open(t testing.TB, o local.Options) *local.Provider {
 	t.Helper()
 	p, err := local.New(t.Context(), o)
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func newSite(t *testing.T, o local.Options, pools ...broker.PoolConfig) *site {
 	return &site{Client: c, options: o, provider: p}
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

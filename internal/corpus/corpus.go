@@ -74,8 +74,8 @@ func Cases() ([]Case, error) {
 }
 
 // chance is what differs between any two runs: where an object is in memory, and
-// the process ID in Node's warnings.
-var chance = regexp.MustCompile(`0x[0-9a-f]{8,}|\(node:[0-9]+\)`)
+// the process ID in Node's warnings; and what makes a run fresh.
+var chance = regexp.MustCompile(`0x[0-9a-f]{8,}|\(node:[0-9]+\)|` + FreshVar + "|" + SpareVar + "|" + freshRun + "|" + spareRun)
 
 // Diff says where two runs differ; empty: nowhere.
 func Diff(fresh, spare Result) string {

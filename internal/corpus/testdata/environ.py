@@ -7,7 +7,7 @@ for name in ("FOO", "EMPTY", "ÜNI", "SANDBOX_EXEC_ID", "PYTHONPATH", "HOME", "P
 child = "import os; print(list(os.environ.items()))"
 print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True).stdout)
 sys.stdout.flush()
-os.system("env | grep -v '^_='")
+os.system("env | grep -v '^_=' | sort")
 n = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
 i = 0
 while n[i]:

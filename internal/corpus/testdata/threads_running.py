@@ -1,7 +1,7 @@
-import threading, time
+import threading, time, sys
 def work(n):
-    time.sleep(0.02 * n)
-    print("thread", n, threading.current_thread().name)
+    time.sleep(0.06 * n)
+    sys.stdout.write(f"thread {n} {threading.current_thread().name}\n")
 for i in (1, 2, 3):
     threading.Thread(target=work, args=(i,)).start()
-print("main ends", threading.active_count(), threading.main_thread().name)
+sys.stdout.write(f"main ends {threading.active_count()} {threading.main_thread().name}\n")

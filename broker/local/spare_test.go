@@ -1,0 +1,105 @@
+package local_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/broker"
+	"github.com/sandbox-broker/sandbox-broker/broker/local"
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/internal/corpus"
+)
+
+// takeRunner takes a sandbox, and opens its channel for the lease "l".
+func takeRunner(t testing.TB, o local.Options) *channel.Client {
+	t.Helper()
+	p := open(t, o)
+	ctx := within(t, time.Minute)
+	s, err := p.Take(ctx, broker.TakeRequest{Pool: "test", WarmPool: "test", Until: time.Now().Add(10 * time.Minute)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.End(within(t, time.Minute))) })
+	conn, err := s.Dial(ctx)
+	require.NoError(t, err)
+	c, err := channel.Open(ctx, conn, bytes.Repeat([]byte{1}, 32), "")
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	require.NoError(t, c.Bind(ctx, channel.Bind{Lease: "l", Tenant: "t"}))
+	return c
+}
+
+// spareOf waits until a spare is ready, if the sandbox has the language.
+func spareOf(t testing.TB, c *channel.Client, lang string) channel.Spare {
+	t.Helper()
+	var s channel.Spare
+	require.Eventually(t, func() bool {
+		st, err := c.Status(t.Context())
+		require.NoError(t, err)
+		if !slices.Contains(st.Languages, lang) {
+			t.Skipf("the sandbox has no %s", lang)
+		}
+		s = st.Spares[lang]
+		return s.Ready
+	}, time.Minute, time.Millisecond, "no spare got ready")
+	return s
+}
+
+// The programs of the corpus behave alike in a gVisor sandbox too.
+func TestSpareCorpus(t *testing.T) {
+	cases, err := corpus.Cases()
+	require.NoError(t, err)
+	c := takeRunner(t, options(t, local.RuntimeRunsc))
+	tidy := corpus.Case{Language: "shell", Code: []byte("rm -rf ./* /tmp/*")}
+	for _, p := range cases {
+		t.Run(p.Name, func(t *testing.T) {
+			freshID, spareID := p.IDs()
+			before := spareOf(t, c, p.Language)
+			want, _, err := p.With(corpus.FreshVar).Exec(within(t, time.Minute), c, "l", freshID)
+			require.NoError(t, err)
+			_, _, err = tidy.Exec(within(t, time.Minute), c, "l", "tidy-"+freshID)
+			require.NoError(t, err)
+			spareOf(t, c, p.Language)
+			got, _, err := p.With(corpus.SpareVar).Exec(within(t, time.Minute), c, "l", spareID)
+			require.NoError(t, err)
+			_, _, err = tidy.Exec(within(t, time.Minute), c, "l", "tidy-"+spareID)
+			require.NoError(t, err)
+			require.Empty(t, corpus.Diff(want, got))
+			st, err := c.Status(within(t, time.Minute))
+			require.NoError(t, err)
+			require.Equal(t, !p.Fresh, st.Spares[p.Language].Used == before.Used+1, "whether a spare was used")
+		})
+	}
+}
+
+// BenchmarkSpare is the one of package runner, in a gVisor sandbox.
+func BenchmarkSpare(b *testing.B) {
+	const runs = 40
+	for _, lang := range []string{"python", "node", "shell"} {
+		b.Run(lang, func(b *testing.B) {
+			c := takeRunner(b, options(b, local.RuntimeRunsc))
+			ready, none := func() { spareOf(b, c, lang) }, func() {}
+			if lang == "shell" {
+				ready = none
+			}
+			sum := corpus.Sum(lang)
+			time := func(id, name string, ready func()) corpus.Times {
+				t, err := sum.With(name).Time(b.Context(), c, "l", id, runs, ready)
+				require.NoError(b, err)
+				return t
+			}
+			for b.Loop() {
+				ready() // no spare starts beside the first
+				f := time("fresh", corpus.FreshVar, none)
+				s := time("spare", corpus.SpareVar, ready)
+				back := time("back", corpus.SpareVar, none)
+				b.ReportMetric(f.P50(), "fresh-ms")
+				b.ReportMetric(s.P50(), "spare-ms")
+				b.ReportMetric(back.P50(), "back-to-back-ms")
+				b.ReportMetric(f.P50()/s.P50(), "times-faster")
+			}
+		})
+	}
+}

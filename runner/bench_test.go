@@ -1,0 +1,39 @@
+package runner_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/corpus"
+)
+
+// BenchmarkSpare prints how long a small program takes with an interpreter of its
+// own, with a spare that is ready, and with spares but one run right after another.
+// Run it with -benchtime 1x: the number of runs is its own.
+func BenchmarkSpare(b *testing.B) {
+	const runs = 60
+	for lang := range interpreters {
+		b.Run(lang, func(b *testing.B) {
+			needInterpreter(b, lang)
+			fresh := startRunnerIn(b, b.TempDir(), "fresh", plainPath).open()
+			spare := startRunnerIn(b, b.TempDir(), "spare", plainPath, "SANDBOX_SPARES="+lang).open()
+			ready := func() { waitSpare(b, spare, lang) }
+			none := func() {}
+			sum := corpus.Sum(lang)
+			for b.Loop() {
+				f, err := sum.Time(context.Background(), fresh, lease, "fresh", runs, none)
+				require.NoError(b, err)
+				s, err := sum.Time(context.Background(), spare, lease, "spare", runs, ready)
+				require.NoError(b, err)
+				back, err := sum.Time(context.Background(), spare, lease, "back", runs, none)
+				require.NoError(b, err)
+				b.ReportMetric(f.P50(), "fresh-ms")
+				b.ReportMetric(s.P50(), "spare-ms")
+				b.ReportMetric(back.P50(), "back-to-back-ms")
+				b.ReportMetric(f.P50()/s.P50(), "times-faster")
+			}
+		})
+	}
+}
