@@ -43,6 +43,10 @@ func TestMain(m *testing.M) {
 			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
 		o.Spares, o.Preload = runner.SparesFromEnviron()
+		o.Limits = runner.LimitsFromEnviron()
+		if os.Getenv("SANDBOX_TEST_HASTE") != "" {
+			runner.HastenPreload(time.Second)
+		}
 		// Programs of two runners can be compared only if they see the same.
 		_ = os.Unsetenv("RUNNER_TEST_AS")
 		_ = os.Unsetenv("RUNNER_TEST_SOCKET")
@@ -74,6 +78,25 @@ type sandbox struct {
 	socket string
 	dir    string
 	cmd    *exec.Cmd
+	log    *logBuffer // what it writes to its standard error
+}
+
+// logBuffer may be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func startRunner(t testing.TB, env ...string) *sandbox {
@@ -89,11 +112,15 @@ func startRunnerIn(t testing.TB, dir, name string, env ...string) *sandbox {
 	s.cmd = s.self("serve")
 	s.cmd.Dir = s.dir
 	s.cmd.Env = append(s.cmd.Env, env...)
-	s.cmd.Stderr = os.Stderr
+	s.log = &logBuffer{}
+	s.cmd.Stderr = s.log
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()
+		if t.Failed() || strings.Contains(s.log.String(), "DATA RACE") {
+			t.Errorf("the runner's log:\n%s", s.log)
+		}
 	})
 	return s
 }

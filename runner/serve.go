@@ -98,8 +98,8 @@ func Serve(ctx context.Context, o Options) error {
 	defer s.close()
 	watched := make(chan struct{})
 	defer close(watched)
-	go s.watch(watched)
 	s.startSpares()
+	go s.watch(watched)
 
 	conns := newListener(l)
 	srv := server(s.handler())

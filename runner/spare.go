@@ -17,8 +17,6 @@ import (
 const (
 	// spareStartTimeout bounds an interpreter's start, until it waits for code.
 	spareStartTimeout = 10 * time.Second
-	// preloadTimeout bounds the import of one module ahead.
-	preloadTimeout = 10 * time.Second
 	// spareDelay is the most that a program which took a spare runs before the next
 	// one starts: most programs are over by then. It starts as soon as an exec has
 	// been confirmed.
@@ -33,6 +31,9 @@ const (
 	// exec ends before.
 	pressedPause = 10 * time.Second
 )
+
+// preloadTimeout bounds the import of one module ahead; tests shorten it.
+var preloadTimeout = 10 * time.Second
 
 // nursery keeps one spare interpreter of one language.
 type nursery struct {

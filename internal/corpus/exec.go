@@ -29,8 +29,9 @@ func (c Case) IDs() (fresh, spare string) { return c.Name + freshRun, c.Name + s
 
 // With is the program with one more variable.
 func (c Case) With(name string) Case {
-	c.Env = maps.Clone(c.Env)
-	c.Env[name] = "1"
+	env := map[string]string{name: "1"}
+	maps.Copy(env, c.Env)
+	c.Env = env
 	return c
 }
 
