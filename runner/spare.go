@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,13 +43,13 @@ type nursery struct {
 	kick  chan struct{} // ends a pause early; room for one
 	done  chan struct{} // closed when the runner ends
 	ended sync.WaitGroup
+	used  atomic.Uint64
 
 	mu       sync.Mutex // guards the rest
 	current  *spare     // started, and not taken
 	ready    bool       // current waits for code
 	closed   bool
 	pressed  bool // current had to give way
-	used     uint64
 	started  uint64
 	dropped  map[string]bool // modules that are not imported ahead any more
 	problems []string
@@ -126,12 +127,18 @@ func (n *nursery) raise() (sp *spare, err error) {
 		return nil, os.ErrClosed
 	}
 	n.started++
-	sp, err = n.sup.startSpare(n.lang, fmt.Sprintf("spare/%s/%d", n.lang, n.started))
-	n.current = sp
+	mark := fmt.Sprintf("spare/%s/%d", n.lang, n.started)
 	n.mu.Unlock()
-	if err != nil {
+	// A start is long: it must not hold up what programs ask meanwhile.
+	if sp, err = n.sup.startSpare(n.lang, mark); err != nil {
 		return nil, err
 	}
+	n.mu.Lock()
+	n.current = sp
+	if n.closed {
+		n.sup.reaper.kill(sp.pid, true, unix.SIGKILL)
+	}
+	n.mu.Unlock()
 	defer func() {
 		if err != nil {
 			n.lose()
@@ -147,6 +154,9 @@ func (n *nursery) raise() (sp *spare, err error) {
 		if err := sp.preload(module); err != nil {
 			return nil, err
 		}
+	}
+	if err := sp.look(); err != nil {
+		return nil, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,6 +176,10 @@ func (n *nursery) take(c *command, stdin bool) *spare {
 		return nil
 	}
 	n.current, n.ready = nil, false
+	select {
+	case <-n.kick: // it was for programs before this one
+	default:
+	}
 	close(sp.taken)
 	if sp.stale() {
 		n.sup.discard(sp)
@@ -239,7 +253,7 @@ func (n *nursery) note(problem string) {
 func (n *nursery) status() channel.Spare {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return channel.Spare{Ready: n.ready, Used: n.used, Problems: slices.Clone(n.problems)}
+	return channel.Spare{Ready: n.ready, Used: n.used.Load(), Problems: slices.Clone(n.problems)}
 }
 
 // root is the process of the spare that waits, and what stands for an exec's ID.
@@ -298,9 +312,7 @@ func (s *supervisor) takeSpare(c *command, stdin bool) *spare {
 		s.discard(sp)
 		return nil
 	}
-	n.mu.Lock()
-	n.used++
-	n.mu.Unlock()
+	n.used.Add(1)
 	return sp
 }
 

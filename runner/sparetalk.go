@@ -134,6 +134,26 @@ func (s *supervisor) handOver(sp *spare, c *command, stdin bool) error {
 			return fmt.Errorf("raising its priority: %w", err)
 		}
 	}
+	// One thread that waits in a read uses nothing.
+	if sp.before.threads != 1 {
+		if err := sp.look(); err != nil {
+			return err
+		}
+	}
+	if err := sp.send(talkRun, handOverFields(c, s.opts.Environ, stdin)...); err != nil {
+		return fmt.Errorf("handing over: %w", err)
+	}
+	over := []*os.File{sp.control}
+	if !stdin {
+		over = append(over, sp.ours[0])
+		sp.ours[0] = nil
+	}
+	go closeAll(nil, over) // the program need not wait for it
+	return nil
+}
+
+// look notes what the spare is and has used.
+func (sp *spare) look() error {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(sp.pid) + "/stat")
 	if err != nil {
 		return fmt.Errorf("looking at its use: %w", err)
@@ -141,14 +161,6 @@ func (s *supervisor) handOver(sp *spare, c *command, stdin bool) error {
 	var ok bool
 	if sp.before, ok = parseStat(sp.pid, stat); !ok || sp.before.dead {
 		return errSpareDied
-	}
-	if err := sp.send(talkRun, handOverFields(c, s.opts.Environ, stdin)...); err != nil {
-		return fmt.Errorf("handing over: %w", err)
-	}
-	_ = sp.control.Close()
-	if in := sp.ours[0]; in != nil && !stdin {
-		_ = in.Close()
-		sp.ours[0] = nil
 	}
 	return nil
 }

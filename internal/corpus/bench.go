@@ -41,3 +41,13 @@ func (t Times) P50() float64 {
 	t = slices.Sorted(slices.Values(t))
 	return float64(t[len(t)/2].Microseconds()) / 1000
 }
+
+// Mean is the average in milliseconds: of runs that take turns in being fast and
+// slow, as those right after one another do, a median says little.
+func (t Times) Mean() float64 {
+	var sum time.Duration
+	for _, d := range t {
+		sum += d
+	}
+	return float64(sum.Microseconds()) / 1000 / float64(len(t))
+}

@@ -41,6 +41,12 @@ def _wait():
         while body:
             body = body[os.write(control, body):]
 
+    # The image's own sitecustomize is looked for after the hand-over; by then the
+    # directories that are searched have been read.
+    find = sys.modules["_frozen_importlib_external"].PathFinder.find_spec
+    find("sitecustomize")
+    find("usercustomize")
+
     # What the interpreter has read of the disk at its start: a change there makes
     # this spare stale. A .pth file may be written in place.
     seen = []
