@@ -1,7 +1,6 @@
 package runner_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,16 +18,18 @@ func BenchmarkSpare(b *testing.B) {
 			needInterpreter(b, lang)
 			fresh := startRunnerIn(b, b.TempDir(), "fresh", plainPath).open()
 			spare := startRunnerIn(b, b.TempDir(), "spare", plainPath, "SANDBOX_SPARES="+lang).open()
-			ready := func() { waitSpare(b, spare, lang) }
-			none := func() {}
 			sum := corpus.Sum(lang)
 			for b.Loop() {
-				f, err := sum.Time(context.Background(), fresh, lease, "fresh", runs, none)
-				require.NoError(b, err)
-				s, err := sum.Time(context.Background(), spare, lease, "spare", runs, ready)
-				require.NoError(b, err)
-				back, err := sum.Time(context.Background(), spare, lease, "back", runs, none)
-				require.NoError(b, err)
+				var f, s, back corpus.Times
+				for range runs { // in turns: other load is the same for both
+					require.NoError(b, f.Time(b.Context(), sum, fresh, lease, "fresh"))
+					waitSpare(b, spare, lang)
+					require.NoError(b, s.Time(b.Context(), sum, spare, lease, "spare"))
+					waitSpare(b, spare, lang)
+				}
+				for range runs {
+					require.NoError(b, back.Time(b.Context(), sum, spare, lease, "back"))
+				}
 				b.ReportMetric(f.P50(), "fresh-ms")
 				b.ReportMetric(s.P50(), "spare-ms")
 				b.ReportMetric(f.Mean(), "fresh-mean-ms")
