@@ -37,8 +37,10 @@ func TestSpareCorpus(t *testing.T) {
 		t.Run(lang, func(t *testing.T) {
 			needInterpreter(t, lang)
 			dir := t.TempDir()
-			fresh := startRunnerIn(t, dir, "fresh", plainPath).open()
-			spare := startRunnerIn(t, dir, "spare", plainPath, "SANDBOX_SPARES="+lang).open()
+			// What makes a spare wait has to leave these as they are.
+			env := []string{plainPath, "PYTHONPATH=/nowhere", "NODE_OPTIONS=--stack-trace-limit=10", "LAST=1"}
+			fresh := startRunnerIn(t, dir, "fresh", env...).open()
+			spare := startRunnerIn(t, dir, "spare", append(env, "SANDBOX_SPARES="+lang)...).open()
 			n := 0
 			for _, p := range cases {
 				if p.Language != lang {

@@ -74,13 +74,7 @@ func (n *nursery) run() {
 	pause := spareBackoff
 	for failures := 0; failures < maxSpareFailures; {
 		sp, err := n.raise()
-		var bad *preloadError
-		switch {
-		case errors.As(err, &bad):
-			log.Warn("a module is not imported ahead", "module", bad.module, "problem", bad.problem)
-			n.drop(bad)
-			continue
-		case err == nil:
+		if err == nil {
 			pause = spareBackoff
 			select {
 			case <-sp.taken:
@@ -94,16 +88,20 @@ func (n *nursery) run() {
 			case <-n.done:
 			}
 		}
-		if n.lose() { // it was not its fault
+		pressed := n.lose()
+		var bad *preloadError
+		switch {
+		case n.over():
+			return
+		case pressed: // it was not its fault
 			if !n.rest(pressedPause) {
 				return
 			}
 			continue
-		}
-		select {
-		case <-n.done:
-			return
-		default:
+		case errors.As(err, &bad):
+			log.Warn("a module is not imported ahead", "module", bad.module, "problem", bad.problem)
+			n.drop(bad)
+			continue
 		}
 		failures++
 		log.Warn("a spare interpreter failed", "error", err, "failures", failures)
@@ -117,6 +115,13 @@ func (n *nursery) run() {
 		pause = min(2*pause, maxSpareBackoff)
 	}
 	log.Error("no more spare interpreters are started: too many failed in a row")
+}
+
+// over reports whether the runner ends.
+func (n *nursery) over() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closed
 }
 
 // raise starts a spare and sees it through the preload, until it waits for code.
@@ -139,11 +144,6 @@ func (n *nursery) raise() (sp *spare, err error) {
 		n.sup.reaper.kill(sp.pid, true, unix.SIGKILL)
 	}
 	n.mu.Unlock()
-	defer func() {
-		if err != nil {
-			n.lose()
-		}
-	}()
 	if err := sp.awaitHello(); err != nil {
 		return nil, err
 	}

@@ -183,8 +183,10 @@ func handOverFields(c *command, base []string, stdin bool) []string {
 		remove = append(remove, name)
 	}
 	for _, name := range ownVars {
-		if v := lookup(base, name); v != "" || hasVar(base, name) {
-			set = append(set, name+"="+v)
+		if hasVar(base, name) {
+			set = append(set, name+"="+lookup(base, name))
+		} else {
+			remove = append(remove, name)
 		}
 	}
 	set = append(set, c.env[len(c.env)-len(c.extra)-1:]...)

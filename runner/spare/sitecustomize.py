@@ -22,9 +22,8 @@ def _wait():
         sys.path.remove(path)
     sys.path_importer_cache.pop(path, None)
     zipimport._zip_directory_cache.pop(path, None)
-    rest = os.environb.pop(b"PYTHONPATH", b"")[len(path) + 1:]
-    if rest:
-        os.environb[b"PYTHONPATH"] = rest
+    # In its place: the runner removes it later if it was not there before.
+    os.environb[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"][len(path) + 1:]
 
     def receive(n):
         data = b""

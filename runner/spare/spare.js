@@ -19,8 +19,8 @@
   if (process.env.SANDBOX_SPARE === undefined) return;
   delete process.env.SANDBOX_SPARE;
   delete process.env.SANDBOX_SPARE_END;
-  // The runner restores one that was there before.
-  delete process.env.NODE_OPTIONS;
+  // In its place: the runner restores or removes it later.
+  process.env.NODE_OPTIONS = '';
 
   const fs = require('fs');
   const control = 100; // spareControl in Go
