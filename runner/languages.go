@@ -23,6 +23,9 @@ type language struct {
 	// spare is how an interpreter is made to wait for code; nil: there are no spares.
 	spare      func(base []string, mark string) (waiting, error)
 	spareStdin bool // a spare can be given input
+	// spareBare is the one interpreter that can be made to wait, if it is not each;
+	// a program with arguments or variables then gets one of its own.
+	spareBare string
 }
 
 // waiting is what makes an interpreter wait.
@@ -38,7 +41,7 @@ var languages = map[string]language{
 	// -u: output must be seen as it is printed, not when a buffer is full.
 	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}, spare: pythonSpare, spareStdin: true},
 	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}, spare: nodeSpare},
-	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}},
+	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}, spare: bashSpare, spareStdin: true, spareBare: "bash"},
 }
 
 // maxScripts bounds the names tried for a script.

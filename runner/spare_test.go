@@ -22,7 +22,7 @@ import (
 // which take longer than the interpreters.
 const plainPath = "PATH=/usr/local/bin:/usr/bin:/bin"
 
-var interpreters = map[string]string{"python": "python3", "node": "node"}
+var interpreters = map[string]string{"python": "python3", "node": "node", "shell": "bash"}
 
 func needInterpreter(t testing.TB, lang string) {
 	t.Helper()

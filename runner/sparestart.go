@@ -21,10 +21,13 @@ import (
 // those which an interpreter opens at its start get the numbers they always get.
 const (
 	spareControl = 100 + iota // the socket to the runner
-	spareArchive              // Python: what it imports to wait
+	spareArchive              // Python and bash: what they load to wait
 	spareStdin                // the pipe that may become its standard input
 	spareFiles                // one more than the highest
 )
+
+// spareFile is what an interpreter finds at spareArchive.
+const spareFile = "/proc/self/fd/101"
 
 // unused stands for a descriptor that is closed in the child.
 const unused = ^uintptr(0)
@@ -59,6 +62,9 @@ var (
 //go:embed spare/sitecustomize.py
 var sparePython []byte
 
+//go:embed spare/spare.sh
+var spareBash []byte
+
 //go:embed spare/spare.js
 var spareNode string
 
@@ -66,7 +72,7 @@ var spareNode string
 func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	l := languages[lang]
 	c := command{dir: s.opts.Workspace, env: s.opts.Environ}
-	if !c.find(l) {
+	if !c.find(l) || l.spareBare != "" && c.argv[0] != l.spareBare {
 		return nil, errNoInterpreter
 	}
 	c.argv = append(append(c.argv, l.flags...), filepath.Join(c.dir, l.script))
@@ -183,24 +189,44 @@ func pythonSpare(base []string, mark string) (waiting, error) {
 	if err = errors.Join(err, z.Close()); err != nil {
 		return waiting{}, err
 	}
-	archive, err := unix.MemfdCreate("spare", unix.MFD_CLOEXEC)
+	archive, err := memoryFile(b.Bytes())
 	if err != nil {
-		return waiting{}, errors.Join(errNoMemfd, err)
+		return waiting{}, err
 	}
-	for rest := b.Bytes(); len(rest) > 0; {
-		n, err := unix.Write(archive, rest)
-		if err != nil {
-			_ = unix.Close(archive)
-			return waiting{}, errors.Join(errNoMemfd, err)
-		}
-		rest = rest[n:]
-	}
-	path := fmt.Sprintf("/proc/self/fd/%d", spareArchive)
+	path := spareFile
 	if old := lookup(base, "PYTHONPATH"); old != "" {
 		path += ":" + old
 	}
 	return waiting{env: append(withVar(base, "PYTHONPATH", path), execVar+"="+mark), archive: archive}, nil
 }
+
+// memoryFile is a file that no file system shows.
+func memoryFile(content []byte) (int, error) {
+	fd, err := unix.MemfdCreate("spare", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, errors.Join(errNoMemfd, err)
+	}
+	for len(content) > 0 {
+		n, err := unix.Write(fd, content)
+		if err != nil {
+			_ = unix.Close(fd)
+			return -1, errors.Join(errNoMemfd, err)
+		}
+		content = content[n:]
+	}
+	return fd, nil
+}
+
+// bashSpare makes bash source a file in memory, which waits.
+func bashSpare(base []string, mark string) (waiting, error) {
+	if hasVar(base, "BASH_ENV") {
+		return waiting{}, errOwnStart
+	}
+	archive, err := memoryFile(spareBash)
+	return waiting{env: append(withVar(base, "BASH_ENV", spareFile), execVar+"="+mark), archive: archive}, err
+}
+
+var errOwnStart = errors.New("the environment has a start file of its own, BASH_ENV")
 
 // nodeSpare makes Node require its own environment, which is a script: all but the
 // first entry is a comment. It stays readable for as long as the process lives, as

@@ -17,7 +17,8 @@ import (
 )
 
 // What goes over a spare's socket: a length of four bytes, big endian, then fields
-// with a NUL between them. To the spare the first byte says what it is.
+// with a NUL between them. To the spare the first byte says what it is. Bash, which
+// has no NUL in its strings, gets fields with a NUL after each, and nothing else.
 const (
 	talkPreload = 'P' // a module to import; the answer is empty or the problem
 	talkRun     = 'R' // the hand-over; there is no answer
@@ -41,8 +42,14 @@ func (e *preloadError) Error() string { return fmt.Sprintf("preload %s: %s", e.m
 
 func (sp *spare) send(kind byte, fields ...string) error {
 	body := strings.Join(fields, "\x00")
+	if languages[sp.language].spareBare != "" {
+		return sp.write([]byte(body + "\x00"))
+	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)+1))
-	b = append(append(b, kind), body...)
+	return sp.write(append(append(b, kind), body...))
+}
+
+func (sp *spare) write(b []byte) error {
 	if err := sp.control.SetWriteDeadline(time.Now().Add(handOverTimeout)); err != nil {
 		return err
 	}
@@ -88,6 +95,9 @@ func (sp *spare) preload(module string) error {
 	bad := func(format string, a ...any) error {
 		problem := fmt.Sprintf(format, a...)
 		return &preloadError{module: module, problem: strings.ToValidUTF8(problem[:min(len(problem), maxProblem)], "")}
+	}
+	if languages[sp.language].spareBare != "" {
+		return bad("the language has no modules")
 	}
 	if module == "" || strings.Contains(module, "\x00") {
 		return bad("this is no name")
@@ -171,6 +181,9 @@ func handOverFields(c *command, base []string, stdin bool) []string {
 	flag := "0"
 	if stdin {
 		flag = "1"
+	}
+	if languages[c.language].spareBare != "" { // nothing but the mark can differ
+		return []string{lookup(c.env, execVar), flag}
 	}
 	list := func(to, of []string) []string {
 		return append(append(to, strconv.Itoa(len(of))), of...)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// testdata has a file NAME.py or NAME.js for each program, and beside it, where it
+// testdata has a file NAME.py, NAME.js or NAME.sh for each program, and beside it, where it
 // wants them, NAME.stdin, NAME.args (one argument a line) and NAME.env.
 //
 //go:embed testdata
@@ -46,7 +46,7 @@ func Cases() ([]Case, error) {
 	}
 	var cases []Case
 	for _, f := range files {
-		lang, ok := map[string]string{".py": "python", ".js": "node"}[path.Ext(f.Name())]
+		lang, ok := map[string]string{".py": "python", ".js": "node", ".sh": "shell"}[path.Ext(f.Name())]
 		if !ok {
 			continue
 		}
@@ -75,7 +75,7 @@ func Cases() ([]Case, error) {
 
 // chance is what differs between any two runs: where an object is in memory, and
 // the process ID in Node's warnings; and what makes a run fresh.
-var chance = regexp.MustCompile(`0x[0-9a-f]{8,}|\(node:[0-9]+\)|` + FreshVar + "|" + SpareVar + "|" + freshRun + "|" + spareRun)
+var chance = regexp.MustCompile(`0x[0-9a-f]{8,}|\(node:[0-9]+\)|` + freshVar + "|" + spareVar + "|" + freshRun + "|" + spareRun)
 
 // Diff says where two runs differ; empty: nowhere.
 func Diff(fresh, spare Result) string {

@@ -18,8 +18,8 @@ import (
 // loader ignores the first variable, but its name looks as if it did not, so the
 // program gets an interpreter of its own.
 const (
-	FreshVar = "LD_SPARE_CORPUS"
-	SpareVar = "LDXSPARE_CORPUS"
+	freshVar = "LD_SPARE_CORPUS"
+	spareVar = "LDXSPARE_CORPUS"
 
 	freshRun, spareRun = "-fresh-run", "-spare-run"
 )
@@ -27,8 +27,19 @@ const (
 // IDs are exec IDs for the two runs.
 func (c Case) IDs() (fresh, spare string) { return c.Name + freshRun, c.Name + spareRun }
 
-// With is the program with one more variable.
-func (c Case) With(name string) Case {
+// ForFresh is the program as it gets an interpreter of its own in any sandbox.
+func (c Case) ForFresh() Case { return c.with(freshVar) }
+
+// ForSpare is the program with as many variables as ForFresh has. A shell's spare
+// takes no variables.
+func (c Case) ForSpare() Case {
+	if c.Language == "shell" {
+		return c
+	}
+	return c.with(spareVar)
+}
+
+func (c Case) with(name string) Case {
 	env := map[string]string{name: "1"}
 	maps.Copy(env, c.Env)
 	c.Env = env

@@ -30,7 +30,7 @@ func (c Case) PrintsID() bool { return strings.HasSuffix(c.Name, "environ") }
 // CompareInLease runs a program both ways in a lease and says where they differ.
 // Its working directory is emptied.
 func (c Case) CompareInLease(ctx context.Context, l *sandboxclient.Lease) (string, error) {
-	fresh, err := c.With(FreshVar).inLease(ctx, l)
+	fresh, err := c.ForFresh().inLease(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -39,12 +39,12 @@ func (c Case) CompareInLease(ctx context.Context, l *sandboxclient.Lease) (strin
 		if err != nil {
 			return "", err
 		}
-		spare, err := c.With(SpareVar).inLease(ctx, l)
+		spare, err := c.ForSpare().inLease(ctx, l)
 		if err != nil {
 			return "", err
 		}
 		// It is gone if the program had it: then it was the program's process.
-		if err := l.Script("shell", "test ! -e /proc/"+pid).Run(ctx); err == nil || c.Fresh {
+		if err := l.Command("test", "!", "-e", "/proc/"+pid).Run(ctx); err == nil || c.Fresh {
 			return Diff(fresh, spare), nil
 		}
 	}
@@ -54,7 +54,7 @@ func (c Case) CompareInLease(ctx context.Context, l *sandboxclient.Lease) (strin
 // spareIn waits for a spare and returns its process ID.
 func spareIn(ctx context.Context, l *sandboxclient.Lease, lang string) (string, error) {
 	for {
-		out, err := l.Script("shell", findSpare, lang).Output(ctx)
+		out, err := l.Command("sh", "-c", findSpare, "sh", lang).Output(ctx)
 		if err != nil {
 			return "", fmt.Errorf("corpus: looking for a spare: %w", err)
 		}
@@ -82,5 +82,5 @@ func (c Case) inLease(ctx context.Context, l *sandboxclient.Lease) (Result, erro
 		return Result{}, ErrIncomplete
 	}
 	r := Result{Stdout: out.Bytes(), Stderr: errs.Bytes(), Reason: string(end.Reason), ExitCode: end.ExitCode, Signal: end.Signal}
-	return r, l.Script("shell", "rm -rf ./* /tmp/*").Run(ctx)
+	return r, l.Command("sh", "-c", "rm -rf ./* /tmp/*").Run(ctx)
 }

@@ -1,0 +1,6 @@
+echo before
+nosuchcommand x
+echo "code $?"
+set -u
+echo $undefined
+echo never

@@ -1,0 +1,3 @@
+trap 'echo trapped $?' EXIT
+f() { local x=1; return 3; }
+f || exit 4
