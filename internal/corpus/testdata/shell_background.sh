@@ -1,6 +1,6 @@
-(sleep 0.05; echo background) &
-echo "job $!" | sed 's/[0-9]*$//'
-wait
+(sleep 0.01; echo background) &
+wait $!
+echo "waited $?"
 sleep 60 &
-disown
+test $! -gt 0 && disown
 echo end
