@@ -112,7 +112,6 @@ func checkRunner(t *testing.T, spec corev1.PodSpec) {
 	}
 	assert.Equal(t, "/home/sandbox", env["HOME"].Value)
 	assert.Equal(t, "/workspace", env["SANDBOX_WORKSPACE"].Value)
-	assert.Equal(t, "python,node,shell", env["SANDBOX_SPARES"].Value)
 	for name, want := range map[string]corev1.ResourceFieldSelector{
 		"SANDBOX_MEMORY_LIMIT": {ContainerName: "sandbox", Resource: "limits.memory", Divisor: resource.MustParse("1")},
 		"SANDBOX_CPU_LIMIT":    {ContainerName: "sandbox", Resource: "limits.cpu", Divisor: resource.MustParse("1m")},

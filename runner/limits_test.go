@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +24,10 @@ func TestParseStat(t *testing.T) {
 	line := "42 (a ) b) S 7 42 41 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 100 12345678 250 1844 1 1"
 	p, ok := parseStat(42, []byte(line))
 	require.True(t, ok)
-	require.Equal(t, process{pid: 42, ppid: 7, sid: 41, threads: 3, rss: 250 * int64(os.Getpagesize())}, p)
+	require.Equal(t, process{
+		pid: 42, ppid: 7, sid: 41, threads: 3, rss: 250 * int64(os.Getpagesize()),
+		user: 50 * time.Millisecond, system: 60 * time.Millisecond, // 5 and 6 ticks of 10 ms
+	}, p)
 	zombie, ok := parseStat(42, []byte("42 (x) Z 7 42 41 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 100 0 0"))
 	require.True(t, ok)
 	require.True(t, zombie.dead)
