@@ -3,6 +3,7 @@ package broker
 import (
 	"time"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
@@ -16,7 +17,7 @@ const (
 	drainGrace = 5 * time.Minute
 	// runnerKeeps bounds what a runner can still hold of one output when its
 	// program has ended: its buffer, and a pipe's.
-	runnerKeeps = 1<<20 + 128<<10
+	runnerKeeps = channel.Retention + 128<<10
 )
 
 // overtime is what the broker grants after a program's deadline. The runner's

@@ -18,13 +18,22 @@ const (
 	shutdownPatience = 5 * time.Second
 )
 
+// outlive is the context of work that must not end with the broker at once: it has
+// d, but only shutdownPatience of that once the broker's life has ended.
+func (p *pool) outlive(d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.life), d)
+	stop := context.AfterFunc(p.life, func() { time.AfterFunc(shutdownPatience, cancel) })
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // end destroys a sandbox, trying until the provider accepts it. It belongs to no
 // caller: whoever gave up has given up the sandbox too.
 func (p *pool) end(sb Sandbox) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.life), endPatience)
+	ctx, cancel := p.outlive(endPatience)
 	defer cancel()
-	stop := context.AfterFunc(p.life, func() { time.AfterFunc(shutdownPatience, cancel) })
-	defer stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {

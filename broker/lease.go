@@ -249,10 +249,8 @@ func (l *lease) awaitFate(ctx context.Context, otherwise Fate) {
 // It outlives the broker's life a little: a client that has the handle already
 // must find the lease at the next broker.
 func (l *lease) record() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.pool.life), recordTimeout)
+	ctx, cancel := l.pool.outlive(recordTimeout)
 	defer cancel()
-	stop := context.AfterFunc(l.pool.life, func() { time.AfterFunc(shutdownPatience, cancel) })
-	defer stop()
 	if l.guarded != nil {
 		<-l.guarded // else the stock's last move of the end could come after this one
 	}

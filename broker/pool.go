@@ -285,9 +285,7 @@ func (p *pool) useful(ctx context.Context, ch *channel.Client) error {
 	}
 	for _, l := range p.cfg.Languages {
 		if !slices.Contains(st.Languages, l) {
-			e := wire.Errorf(wire.CodeNotReady, "the sandboxes of the pool %q have no interpreter for %s (they have %d others: %s)", p.cfg.Name, l, len(st.Languages), strings.Join(st.Languages, ", "))
-			e.Reason = "configuration"
-			return e
+			return wire.NotReady(wire.ReasonConfiguration, "the sandboxes of the pool %q have no interpreter for %s (they have %d others: %s)", p.cfg.Name, l, len(st.Languages), strings.Join(st.Languages, ", "))
 		}
 	}
 	return nil

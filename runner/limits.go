@@ -54,7 +54,7 @@ func (s *supervisor) watch(done <-chan struct{}) {
 		case <-done:
 			return
 		}
-		if s.status().Execs > 0 {
+		if s.busy() {
 			s.keep(l, used)
 		}
 	}

@@ -8,13 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 const (
-	// retention bounds what one output keeps until it is acknowledged, in bytes.
-	// At the bound the program's next write waits: nothing is lost.
-	retention = 1 << 20
 	// chunkSize is the unit of that memory and the most one read takes.
 	chunkSize = wire.MaxData
 	// strayTimeout bounds the wait for the end of an output whose program, and
@@ -68,11 +66,11 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 	}
 }
 
-// space returns free memory behind the last byte, or nil when retention is full.
+// space returns free memory behind the last byte, or nil when channel.Retention is reached.
 func (o *output) space() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.end-o.acked >= retention {
+	if o.end-o.acked >= channel.Retention {
 		return nil
 	}
 	if n := len(o.chunks); n > 0 {

@@ -120,6 +120,13 @@ func (s *supervisor) roots() roots {
 // by itself.
 func (s *supervisor) spares(pid int) bool { return s.reaper.owns(pid) }
 
+// busy reports whether there are execs.
+func (s *supervisor) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.execs) > 0
+}
+
 func (s *supervisor) status() channel.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,7 +29,7 @@ const abandonTimeout = 10 * time.Second
 const (
 	reasonImage         = "image_error"
 	reasonUnschedulable = "unschedulable"
-	reasonConfig        = "configuration"
+	reasonConfig        = wire.ReasonConfiguration
 	reasonTimeout       = "timeout"
 )
 
@@ -72,15 +72,9 @@ func (p *Provider) newClaim(req broker.TakeRequest) *extensionsv1beta1.SandboxCl
 // createError says which refusals of a claim no waiting will mend.
 func createError(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return notReady(reasonConfig, "the cluster refuses the broker's claim: %v", err)
+		return wire.NotReady(reasonConfig, "the cluster refuses the broker's claim: %v", err)
 	}
 	return fmt.Errorf("agentsandbox: creating a claim: %w", err)
-}
-
-func notReady(reason, format string, args ...any) error {
-	e := wire.Errorf(wire.CodeNotReady, format, args...)
-	e.Reason = reason
-	return e
 }
 
 // abandon deletes the claim of a take that failed, whoever cancelled it. If that
@@ -111,7 +105,7 @@ func (p *Provider) ready(ctx context.Context, c *extensionsv1beta1.SandboxClaim)
 		case <-changed:
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, notReady(reasonTimeout, "no sandbox became ready in time: %v", last)
+				return nil, wire.NotReady(reasonTimeout, "no sandbox became ready in time: %v", last)
 			}
 			return nil, fmt.Errorf("agentsandbox: waiting for claim %s: %w", c.Name, ctx.Err())
 		}
@@ -139,7 +133,7 @@ func (p *Provider) evaluate(ctx context.Context, c *extensionsv1beta1.SandboxCla
 		return nil, nil, nil
 	}
 	if reason, ok := finalReasons[cond.Reason]; ok && cond.Status == metav1.ConditionFalse {
-		return nil, nil, notReady(reason, "%s: %s", cond.Reason, cond.Message)
+		return nil, nil, wire.NotReady(reason, "%s: %s", cond.Reason, cond.Message)
 	}
 	pod, err := p.podOf(ctx, &now)
 	if err != nil {
@@ -178,13 +172,13 @@ var finalWaits = map[string]string{
 func hopeless(pod *corev1.Pod) error {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return notReady(reasonUnschedulable, "no node takes the sandbox's pod: %s", c.Message)
+			return wire.NotReady(reasonUnschedulable, "no node takes the sandbox's pod: %s", c.Message)
 		}
 	}
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, st := range statuses {
 			if w := st.State.Waiting; w != nil && finalWaits[w.Reason] != "" {
-				return notReady(finalWaits[w.Reason], "container %s: %s: %s", st.Name, w.Reason, w.Message)
+				return wire.NotReady(finalWaits[w.Reason], "container %s: %s: %s", st.Name, w.Reason, w.Message)
 			}
 		}
 	}

@@ -30,9 +30,9 @@ func (r *processRuntime) isolation() string { return noIsolation }
 func (r *processRuntime) refuses(c Pool, asked Limits) error {
 	switch {
 	case c.RootFS != "":
-		return notReady("pool %s has a rootFS, which the runtime process cannot have", c.Name)
+		return wire.NotReady(wire.ReasonConfiguration, "pool %s has a rootFS, which the runtime process cannot have", c.Name)
 	case asked.CPUs > 0:
-		return notReady("pool %s limits CPUs, which the runtime process cannot have", c.Name)
+		return wire.NotReady(wire.ReasonConfiguration, "pool %s limits CPUs, which the runtime process cannot have", c.Name)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (p *Provider) Close(ctx context.Context) error {
 func (p *Provider) Take(ctx context.Context, req broker.TakeRequest) (broker.Sandbox, error) {
 	pl := p.pools[req.WarmPool]
 	if pl == nil {
-		return nil, notReady("there is no local pool %q", req.WarmPool)
+		return nil, wire.NotReady(wire.ReasonConfiguration, "there is no local pool %q", req.WarmPool)
 	}
 	if pl.problem != nil {
 		return nil, pl.problem
@@ -188,11 +188,4 @@ func (p *Provider) remove(s *sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sandboxes, s.id.Name)
-}
-
-// notReady is a failure that an admin has to mend.
-func notReady(format string, args ...any) error {
-	e := wire.Errorf(wire.CodeNotReady, format, args...)
-	e.Reason = "configuration"
-	return e
 }

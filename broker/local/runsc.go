@@ -41,11 +41,11 @@ func (r *runscRuntime) limited() bool { return !r.rootless && r.groups.available
 func (r *runscRuntime) refuses(c Pool, asked Limits) error {
 	switch {
 	case r.rootless && c.Network != NetworkNone:
-		return notReady("pool %s asks for the network %s; without root gVisor has only %s here", c.Name, c.Network, NetworkNone)
+		return wire.NotReady(wire.ReasonConfiguration, "pool %s asks for the network %s; without root gVisor has only %s here", c.Name, c.Network, NetworkNone)
 	case r.rootless && asked.CPUs > 0:
-		return notReady("pool %s limits CPUs; that needs control groups, and those need root", c.Name)
+		return wire.NotReady(wire.ReasonConfiguration, "pool %s limits CPUs; that needs control groups, and those need root", c.Name)
 	case asked.CPUs > 0 && !r.limited():
-		return notReady("pool %s limits CPUs: %v", c.Name, r.groups.available())
+		return wire.NotReady(wire.ReasonConfiguration, "pool %s limits CPUs: %v", c.Name, r.groups.available())
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (r *runscRuntime) fate(s *sandbox, err error) broker.Fate {
 }
 
 func (r *runscRuntime) remove(name, _ string) error {
-	if r.groups.available() != nil || r.rootless {
+	if !r.limited() {
 		return nil
 	}
 	return r.groups.remove(name)

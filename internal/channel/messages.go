@@ -6,6 +6,10 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
+// Retention bounds what a runner keeps of one output until it is acknowledged, in
+// bytes. At the bound the program's next write waits: nothing is lost.
+const Retention = 1 << 20
+
 // Routes of the runner. Each answers 200 with JSON, or an error status with a
 // wire.Error as JSON.
 const (

@@ -117,6 +117,15 @@ func Invalid(field string, limit int64, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Limit: limit, Message: fmt.Sprintf(format, args...)}
 }
 
+// ReasonConfiguration is the Reason of an [Error] that an admin has to mend.
+const ReasonConfiguration = "configuration"
+
+// NotReady makes an error with CodeNotReady: a failure to get a sandbox that no
+// waiting mends.
+func NotReady(reason, format string, args ...any) *Error {
+	return &Error{Code: CodeNotReady, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
 // invalid is Invalid for this package's own int constants, as a plain error.
 func invalid(field string, limit int, format string, args ...any) error {
 	return Invalid(field, int64(limit), format, args...)
