@@ -267,27 +267,11 @@ func (b *Broker) Close(ctx context.Context) error {
 	return err
 }
 
-// PoolStatus describes a pool to those who may use it.
-type PoolStatus struct {
-	Name         string   `json:"name"`
-	Languages    []string `json:"languages"`
-	MaxSandboxes int      `json:"max_sandboxes"`
-	CodeLimit    int      `json:"code_limit"`
-	TimeoutMS    int64    `json:"timeout_ms"`     // when none is asked for
-	MaxTimeoutMS int64    `json:"max_timeout_ms"` // the most that may be asked for
-	// Problem says why the pool last could not give a sandbox, until it can.
-	Problem string `json:"problem,omitempty"`
-}
-
 // Pools lists the pools that tenant may use, by name.
-func (b *Broker) Pools(tenant string) []PoolStatus {
-	out := []PoolStatus{}
+func (b *Broker) Pools(tenant string) []wire.Pool {
+	out := []wire.Pool{}
 	for _, name := range b.poolNames(tenant) {
-		c := b.pools[name].cfg
-		out = append(out, PoolStatus{
-			Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
-			TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Problem: b.pools[name].problem(),
-		})
+		out = append(out, b.pools[name].describe())
 	}
 	return out
 }

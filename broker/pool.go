@@ -291,14 +291,19 @@ func (p *pool) useful(ctx context.Context, ch *channel.Client) error {
 	return nil
 }
 
-// problem is what users may know of why the last take failed; empty: it did not.
-func (p *pool) problem() string {
+// describe tells users of the pool.
+func (p *pool) describe() wire.Pool {
+	c := p.cfg
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lastFail == nil {
-		return ""
+	d := wire.Pool{
+		Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
+		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: c.Stock, InStock: len(p.stock),
 	}
-	return notWire(p.lastFail, "taking a sandbox").Error()
+	if p.lastFail != nil {
+		d.Problem = notWire(p.lastFail, "taking a sandbox").Error()
+	}
+	return d
 }
 
 // openChannel dials a sandbox's runner. expectBoot is as in channel.Open.

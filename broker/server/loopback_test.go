@@ -19,7 +19,7 @@ type nothing struct{}
 func (nothing) Do(context.Context, broker.Caller, wire.Request, []byte, broker.Stream) error {
 	return wire.Errorf(wire.CodeInternal, "nothing should be asked for")
 }
-func (nothing) Pools(string) []broker.PoolStatus { return nil }
+func (nothing) Pools(string) []wire.Pool { return nil }
 
 // Without authentication the broker trusts this machine, and a web page that
 // somebody looks at here must not pass for it.

@@ -45,7 +45,7 @@ const (
 // Broker is what the edge needs of the domain.
 type Broker interface {
 	Do(ctx context.Context, c broker.Caller, req wire.Request, code []byte, s broker.Stream) error
-	Pools(tenant string) []broker.PoolStatus
+	Pools(tenant string) []wire.Pool
 }
 
 // Options configure a Server.
