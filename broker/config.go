@@ -1,7 +1,10 @@
 package broker
 
 import (
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -16,6 +19,11 @@ type PoolConfig struct {
 
 	MaxSandboxes int // stock and leases together; default 10
 	Stock        int // sandboxes taken ahead; default 0
+	// Spares are the languages of which a sandbox in stock, and one that was
+	// acquired, keeps an interpreter started; nil: Languages, empty: none.
+	Spares []string
+	// Preload are the modules that spares import ahead, by language.
+	Preload map[string][]string
 	// Cold says what happens when no warm sandbox is ready.
 	Cold ColdPolicy
 
@@ -70,6 +78,9 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 	if len(c.Languages) == 0 {
 		c.Languages = []string{"python", "node", "shell"}
 	}
+	if c.Spares == nil {
+		c.Spares = c.Languages
+	}
 	return c
 }
 
@@ -106,12 +117,44 @@ func (c PoolConfig) Check() error {
 	case c.DefaultTTL > c.MaxTTL:
 		return bad("lease.default", int64(c.MaxTTL/time.Second), "%s exceeds the maximum of %s", c.DefaultTTL, c.MaxTTL)
 	}
+	if err := c.checkSpares(); err != nil {
+		return err
+	}
 	for field, d := range map[string]time.Duration{
 		"queue.timeout": c.QueueTimeout, "readyTimeout": c.ReadyTimeout, "detachGrace": c.DetachGrace,
 		"linger": c.Linger, "lease.default": c.DefaultTTL, "lease.max": c.MaxTTL,
 	} {
 		if d <= 0 {
 			return bad(field, 0, "%s must be positive", d)
+		}
+	}
+	return nil
+}
+
+// Bounds of what spares import ahead.
+const (
+	maxPreload = 64
+	maxModule  = 256
+)
+
+func (c PoolConfig) checkSpares() error {
+	for _, l := range c.Spares {
+		if !slices.Contains(c.Languages, l) {
+			return wire.Invalid("spares", 0, "%q is none of the pool's languages (%s)", l, strings.Join(c.Languages, ", "))
+		}
+	}
+	for l, modules := range c.Preload {
+		field := "preload." + l
+		switch {
+		case !slices.Contains(c.Spares, l):
+			return wire.Invalid(field, 0, "modules are imported by spares, and %q is none of the pool's (%s)", l, strings.Join(c.Spares, ", "))
+		case len(modules) > maxPreload:
+			return wire.Invalid(field, maxPreload, "%d modules are more than %d", len(modules), maxPreload)
+		}
+		for _, m := range modules {
+			if m == "" || len(m) > maxModule || strings.ContainsFunc(m, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+				return wire.Invalid(field, maxModule, "%q is no module's name: 1 to %d characters, none of them a space", m, maxModule)
+			}
 		}
 	}
 	return nil

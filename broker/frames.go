@@ -41,6 +41,7 @@ func (r *relay) started() {
 	if r.began.IsZero() {
 		r.began = time.Now()
 	}
+	r.lease.mark()
 	if r.start.AttachOnly {
 		return
 	}

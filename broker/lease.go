@@ -13,6 +13,9 @@ import (
 const (
 	// bindTimeout bounds the Bind of a sandbox.
 	bindTimeout = 5 * time.Second
+	// recordDelay is how long a run has to be over without being recorded. To write
+	// the record would cost the cluster more than most runs take.
+	recordDelay = 100 * time.Millisecond
 	// recordTimeout bounds the writing of a lease's record, all tries together.
 	recordTimeout = 30 * time.Second
 	// fateTimeout bounds the wait for the provider's word on a sandbox whose
@@ -35,6 +38,8 @@ type lease struct {
 	boot   string
 	until  time.Time // the hard end
 
+	bound   chan struct{}   // closed when the runner has said that the sandbox is this lease's
+	mark    func()          // closes bound, once
 	guarded <-chan struct{} // closed when the stock no longer moves the sandbox's end; nil: it never did
 
 	dead chan struct{} // closed when the lease has ended, in whatever way
@@ -55,7 +60,8 @@ var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Messa
 
 // newLease wraps a bound member.
 func newLease(p *pool, sb Sandbox, ch *channel.Client, tenant string, kind LeaseKind, boot string, until time.Time) *lease {
-	l := &lease{pool: p, sb: sb, tenant: tenant, kind: kind, boot: boot, until: until, dead: make(chan struct{}), ch: ch}
+	l := &lease{pool: p, sb: sb, tenant: tenant, kind: kind, boot: boot, until: until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{})}
+	l.mark = sync.OnceFunc(func() { close(l.bound) })
 	l.hardEnd = time.AfterFunc(time.Until(until), func() {
 		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease's time was up"})
 	})
@@ -64,7 +70,16 @@ func newLease(p *pool, sb Sandbox, ch *channel.Client, tenant string, kind Lease
 
 // end ends the lease once, for the first fate given, and destroys the sandbox in
 // the background.
-func (l *lease) end(f Fate) {
+func (l *lease) end(f Fate) { l.finish(f, l.pool.release) }
+
+// disown ends a lease whose sandbox turned out to belong to another one, which
+// goes on.
+func (l *lease) disown() {
+	l.finish(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "another broker gave the sandbox away first; nothing of this lease ran in it"}, l.pool.forgo)
+}
+
+// finish ends the lease once; what becomes of the sandbox, letGo decides.
+func (l *lease) finish(f Fate, letGo func(Sandbox)) {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
@@ -82,7 +97,7 @@ func (l *lease) end(f Fate) {
 	for _, h := range hooks {
 		h()
 	}
-	l.pool.release(l.sb)
+	letGo(l.sb)
 	if ch != nil {
 		ch.Close()
 	}
@@ -243,12 +258,52 @@ func (l *lease) awaitFate(ctx context.Context, otherwise Fate) {
 	}
 }
 
+// binding is what the runner is told of the lease.
+func (l *lease) binding() channel.Bind { return channel.Bind{Lease: l.sb.ID().Name, Tenant: l.tenant} }
+
+// bind tells the runner whose its sandbox is, until it has understood. The lease's
+// programs do not wait for it: each of them binds too, and the first one wins.
+func (l *lease) bind() {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		ch, err := l.channel(l.pool.life)
+		if err != nil {
+			return // the lease or the broker has ended
+		}
+		ctx, cancel := context.WithTimeout(l.pool.life, bindTimeout)
+		err = ch.Bind(ctx, l.binding())
+		cancel()
+		switch {
+		case err == nil:
+			l.mark()
+			return
+		case channel.IsBoundElsewhere(err):
+			l.disown()
+			return
+		}
+		l.pool.log.Warn("a sandbox could not be bound yet", "sandbox", l.sb.ID().Name, "error", err)
+		pause.Reset(redialPause)
+		select {
+		case <-pause.C:
+		case <-l.dead:
+			return
+		case <-l.pool.life.Done():
+			return
+		}
+	}
+}
+
 // record writes the lease where other brokers find it. It comes after the Bind:
-// a crash in between loses the lease, and the sandbox ends at its own end.
+// a crash in between loses the lease, and the sandbox ends at its own end. A run
+// that is over before recordDelay needs no record.
 //
 // It outlives the broker's life a little: a client that has the handle already
 // must find the lease at the next broker.
 func (l *lease) record() {
+	if !l.settled() {
+		return
+	}
 	ctx, cancel := l.pool.outlive(recordTimeout)
 	defer cancel()
 	if l.guarded != nil {
@@ -272,4 +327,28 @@ func (l *lease) record() {
 			return
 		}
 	}
+}
+
+// settled waits until the lease is worth a record: its sandbox is bound, and a run
+// has lasted for recordDelay. When the broker ends it must be written at once. It is
+// false when the lease is dead.
+func (l *lease) settled() bool {
+	select {
+	case <-l.bound:
+	case <-l.pool.life.Done():
+	case <-l.dead:
+		return false
+	}
+	if l.kind != KindRun {
+		return true
+	}
+	t := time.NewTimer(recordDelay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.pool.life.Done():
+	case <-l.dead:
+		return false
+	}
+	return true
 }

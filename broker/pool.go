@@ -19,6 +19,11 @@ const (
 	// takeBackoffMin and takeBackoffMax bound the pause after failed takes.
 	takeBackoffMin = 500 * time.Millisecond
 	takeBackoffMax = 15 * time.Second
+	// maxRefills bounds the takes for the stock at once: each costs the cluster a pod.
+	maxRefills = 4
+	// refillDelay is the pause before a sandbox that was handed out of the stock is
+	// replaced, unless somebody waits: its first program comes first.
+	refillDelay = 50 * time.Millisecond
 	// dialAttempts bounds how often a fresh sandbox is dialled before it is given up.
 	dialAttempts = 3
 	// dialTimeout bounds one of these attempts.
@@ -27,9 +32,9 @@ const (
 
 // member is a sandbox with an open channel that belongs to nobody yet.
 type member struct {
-	sb    Sandbox
-	ch    *channel.Client
-	until time.Time
+	sb        Sandbox
+	ch        *channel.Client
+	languages []string // those it has an interpreter for
 
 	left    chan struct{} // closed when it leaves the stock; nil: it was never in it
 	guarded chan struct{} // closed when its guard is over; nil likewise
@@ -69,6 +74,8 @@ type pool struct {
 	failures int         // takes failed in a row
 	lastFail error       // why the last of them did; nil if there is none
 	retry    *time.Timer // when the next take may start after a failure; nil: now
+	refill   *time.Timer // when the stock's next refill starts; nil: none is due
+	warnings []string    // what the sandboxes' spares had to say last
 	closed   bool
 }
 
@@ -99,7 +106,7 @@ func (p *pool) wait(ctx context.Context) (*member, error) {
 	}
 	if m := p.popStock(); m != nil {
 		p.leased++
-		p.fill()
+		p.fillSoon()
 		p.mu.Unlock()
 		return m, nil
 	}
@@ -157,7 +164,9 @@ func (p *pool) giveBack(m *member) {
 func (p *pool) place(m *member) {
 	if w := p.nextWaiter(); w != nil {
 		p.leased++
+		p.gauge() // before the caller goes on
 		w.answer <- waitAnswer{m: m}
+		return
 	} else if !p.closed && len(p.stock) < p.cfg.Stock {
 		p.stock = append(p.stock, m)
 		left, guarded := make(chan struct{}), make(chan struct{})
@@ -188,7 +197,7 @@ func (p *pool) fill() {
 	if p.closed || p.retry != nil {
 		return
 	}
-	n := p.waiters.Len() + p.cfg.Stock - len(p.stock) - p.taking
+	n := p.waiters.Len() + min(p.cfg.Stock-len(p.stock), maxRefills) - p.taking
 	n = min(n, p.cfg.MaxSandboxes-p.taking-len(p.stock)-p.leased-p.ending)
 	if warm, ok := p.provider.(WarmCounter); ok && p.cfg.Cold == ColdQueue {
 		n = min(n, max(1, warm.Warm(p.cfg.WarmPool))-p.taking)
@@ -197,6 +206,20 @@ func (p *pool) fill() {
 		p.taking++
 		p.jobs.Go(p.take)
 	}
+}
+
+// fillSoon fills after refillDelay. mu is held.
+func (p *pool) fillSoon() {
+	p.gauge()
+	if p.closed || p.refill != nil {
+		return
+	}
+	p.refill = time.AfterFunc(refillDelay, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.refill = nil
+		p.fill()
+	})
 }
 
 // take gets one sandbox and places it.
@@ -250,8 +273,7 @@ func (p *pool) open() (*member, error) {
 	defer cancel()
 	ctx, span := tracer.Start(ctx, "take")
 	defer span.End()
-	until := time.Now().Add(stockLife)
-	sb, err := p.provider.Take(ctx, TakeRequest{Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: until})
+	sb, err := p.provider.Take(ctx, TakeRequest{Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: time.Now().Add(stockLife)})
 	if err != nil {
 		span.RecordError(err)
 		return nil, err
@@ -259,8 +281,9 @@ func (p *pool) open() (*member, error) {
 	for range dialAttempts {
 		var ch *channel.Client
 		if ch, err = openChannel(ctx, sb, p.secret, ""); err == nil {
-			if err = p.useful(ctx, ch); err == nil {
-				return &member{sb: sb, ch: ch, until: until}, nil
+			var languages []string
+			if languages, err = p.useful(ctx, ch); err == nil {
+				return &member{sb: sb, ch: ch, languages: languages}, nil
 			}
 			ch.Close()
 		}
@@ -273,22 +296,19 @@ func (p *pool) open() (*member, error) {
 	return nil, fmt.Errorf("opening the channel of sandbox %s: %w", sb.ID().Name, err)
 }
 
-// useful checks that a sandbox has the languages that the pool was configured
-// with.
-func (p *pool) useful(ctx context.Context, ch *channel.Client) error {
-	if !p.verify {
-		return nil
-	}
+// useful tells the languages of a sandbox, and checks that it has those which the
+// pool was configured with.
+func (p *pool) useful(ctx context.Context, ch *channel.Client) ([]string, error) {
 	st, err := ch.Status(ctx)
-	if err != nil {
-		return err
+	if err != nil || !p.verify {
+		return st.Languages, err
 	}
 	for _, l := range p.cfg.Languages {
 		if !slices.Contains(st.Languages, l) {
-			return wire.NotReady(wire.ReasonConfiguration, "the sandboxes of the pool %q have no interpreter for %s (they have %d others: %s)", p.cfg.Name, l, len(st.Languages), strings.Join(st.Languages, ", "))
+			return nil, wire.NotReady(wire.ReasonConfiguration, "the sandboxes of the pool %q have no interpreter for %s (they have %d others: %s)", p.cfg.Name, l, len(st.Languages), strings.Join(st.Languages, ", "))
 		}
 	}
-	return nil
+	return st.Languages, nil
 }
 
 // describe tells users of the pool.
@@ -299,6 +319,7 @@ func (p *pool) describe() wire.Pool {
 	d := wire.Pool{
 		Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
 		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: c.Stock, InStock: len(p.stock),
+		Warnings: slices.Clone(p.warnings),
 	}
 	if p.lastFail != nil {
 		d.Problem = notWire(p.lastFail, "taking a sandbox").Error()
@@ -346,6 +367,14 @@ func (p *pool) release(sb Sandbox) {
 	})
 }
 
+// forgo gives up a leased sandbox that belongs to somebody else.
+func (p *pool) forgo(Sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leased--
+	p.fill()
+}
+
 func (p *pool) freed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -374,8 +403,10 @@ func (p *pool) gauge() {
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
-	if p.retry != nil {
-		p.retry.Stop()
+	for _, t := range []*time.Timer{p.retry, p.refill} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	stock := p.stock
 	p.stock = nil

@@ -239,6 +239,10 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 
 // refused reads the runner's refusal of a start or an attach.
 func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
+	if channel.IsBoundElsewhere(e) {
+		r.lease.disown()
+		return nil, wire.Errorf(wire.CodeUnavailable, "%s", r.lease.fate.Message)
+	}
 	if r.hasStarted() && e.Code == wire.CodeNotFound {
 		// The runner that was bound does not forget: somebody tampered with it.
 		_ = r.hostile("no longer knows the exec")

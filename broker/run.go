@@ -17,10 +17,6 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
-// bindAttempts bounds how many sandboxes are tried for one lease: one that
-// another broker bound first, or that died in stock, is no reason to fail.
-const bindAttempts = 3
-
 // Caller is who asks, and under what name the logs know it.
 type Caller struct {
 	Tenant    string
@@ -121,7 +117,7 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		span.SetAttributes(attribute.String("code.sha256", hash))
 		log.Info("exec", "language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(code))
 	}
-	st.Lease = l.sb.ID().Name
+	st.Bind = l.binding()
 	started := time.Now()
 	r := newRelay(l, execID, st, code, s, func() {
 		b.metrics.firstByte.WithLabelValues(cfg.Name).Observe(time.Since(began).Seconds())
@@ -252,8 +248,9 @@ func (b *Broker) prepare(c Caller, req wire.Request, code []byte) (*pool, channe
 	return p, st, err
 }
 
-// lease waits for a sandbox and binds it. The wait ends with ctx, or when
-// canceled is closed.
+// lease waits for a sandbox and makes it the tenant's. The wait ends with ctx, or
+// when canceled is closed. From the stock it takes no round trip: the runner hears
+// whose its sandbox is behind the caller's back, at the latest with a program.
 func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKind, execID string, ttl time.Duration, canceled <-chan struct{}) (*lease, error) {
 	ctx, span := tracer.Start(ctx, "acquire")
 	defer span.End()
@@ -266,35 +263,24 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 		case <-ctx.Done():
 		}
 	}()
-	var err error
-	for range bindAttempts {
-		var m *member
-		if m, err = p.acquire(ctx); err != nil {
-			if ctx.Err() != nil && !isClientGone(err) && wire.AsError(err) == nil {
-				err = &wire.Error{Code: wire.CodeUnavailable, Reason: reasonCanceled, Message: "the request was canceled while it waited for a sandbox"}
-			}
-			return nil, notWire(err, "taking a sandbox")
+	m, err := p.acquire(ctx)
+	if err != nil {
+		if ctx.Err() != nil && !isClientGone(err) && wire.AsError(err) == nil {
+			err = &wire.Error{Code: wire.CodeUnavailable, Reason: reasonCanceled, Message: "the request was canceled while it waited for a sandbox"}
 		}
-		if err = bind(p.life, m, tenant); err != nil {
-			p.log.Warn("a sandbox could not be bound", "sandbox", m.sb.ID().Name, "error", err)
-			m.ch.Close()
-			p.release(m.sb)
-			continue
-		}
-		l := newLease(p, m.sb, m.ch, tenant, kind, m.ch.Boot(), time.Now().Add(ttl))
-		l.exec, l.guarded = execID, m.guarded
-		b.register(l)
-		p.jobs.Go(l.record)
-		return l, nil
+		return nil, notWire(err, "taking a sandbox")
 	}
-	return nil, notWire(err, "binding a sandbox")
-}
-
-// bind gives a member's sandbox to the lease named like its claim.
-func bind(ctx context.Context, m *member, tenant string) error {
-	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
-	defer cancel()
-	return m.ch.Bind(ctx, channel.Bind{Lease: m.sb.ID().Name, Tenant: tenant})
+	l := newLease(p, m.sb, m.ch, tenant, kind, m.ch.Boot(), time.Now().Add(ttl))
+	l.exec, l.guarded = execID, m.guarded
+	b.register(l)
+	if kind == KindLease {
+		p.jobs.Go(l.bind)
+		if m.left == nil { // it comes from the provider: nobody has prepared it
+			p.jobs.Go(func() { p.prepare(m) })
+		}
+	}
+	p.jobs.Go(l.record)
+	return l, nil
 }
 
 // notWire makes an error of the platform one that can be told, without its

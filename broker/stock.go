@@ -2,12 +2,61 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 )
 
 // stockLife is how far ahead the end of a sandbox in stock lies: should every
 // broker die, the stock is gone by then. Half of it later that end is moved.
 const stockLife = 10 * time.Minute
+
+// spareLook is when a sandbox in stock is asked how its spare interpreters are: by
+// then one module that hangs has been given up.
+const spareLook = 15 * time.Second
+
+// prepare makes a sandbox start its spare interpreters; nobody waits for them.
+func (p *pool) prepare(m *member) {
+	var spares []string
+	for _, l := range p.cfg.Spares {
+		if slices.Contains(m.languages, l) {
+			spares = append(spares, l)
+		}
+	}
+	if len(spares) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.life, dialTimeout)
+	defer cancel()
+	if err := m.ch.Prepare(ctx, channel.Prepare{Spares: spares, Preload: p.cfg.Preload}); err != nil {
+		p.log.Warn("a sandbox did not start its spare interpreters", "sandbox", m.sb.ID().Name, "error", err)
+	}
+}
+
+// look notes what a sandbox's spares could not do. It is the pool's to tell: all of
+// its sandboxes have the same image and the same configuration.
+func (p *pool) look(m *member) {
+	ctx, cancel := context.WithTimeout(p.life, dialTimeout)
+	defer cancel()
+	st, err := m.ch.Status(ctx)
+	if err != nil {
+		return // its guard finds out
+	}
+	var warnings []string
+	for lang, s := range st.Spares {
+		for _, problem := range s.Problems {
+			warnings = append(warnings, "spare "+lang+": "+problem)
+		}
+	}
+	slices.Sort(warnings)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(warnings, p.warnings) {
+		p.log.Warn("the sandboxes' spare interpreters have problems", "problems", warnings)
+	}
+	p.warnings = warnings
+}
 
 // popStock takes the oldest living member of the stock. mu is held.
 func (p *pool) popStock() *member {
@@ -28,8 +77,11 @@ func (p *pool) popStock() *member {
 // guard watches a member while it is in stock: it leaves when its channel
 // breaks, and its end is moved before it comes.
 func (p *pool) guard(m *member, left <-chan struct{}) {
+	p.prepare(m)
 	renew := time.NewTicker(stockLife / 2)
 	defer renew.Stop()
+	look := time.NewTimer(spareLook)
+	defer look.Stop()
 	for {
 		select {
 		case <-p.life.Done():
@@ -39,6 +91,8 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 		case <-m.ch.Done():
 			p.drop(m)
 			return
+		case <-look.C:
+			p.look(m)
 		case <-renew.C:
 			until := time.Now().Add(stockLife)
 			ctx, cancel := context.WithTimeout(p.life, dialTimeout)

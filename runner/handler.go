@@ -13,6 +13,7 @@ import (
 func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(channel.PathBind, s.serveBind)
+	mux.HandleFunc(channel.PathPrepare, s.servePrepare)
 	mux.HandleFunc(channel.PathExec, s.serveExec)
 	mux.HandleFunc(channel.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		st := s.status()
@@ -32,6 +33,16 @@ func (s *supervisor) serveBind(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	answer(w, struct{}{})
+}
+
+func (s *supervisor) servePrepare(w http.ResponseWriter, r *http.Request) {
+	var p channel.Prepare
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxControl)).Decode(&p); err != nil {
+		refuse(w, wire.Invalid("prepare", 0, "not the JSON it must be: %v", err))
+		return
+	}
+	s.startSpares(p)
 	answer(w, struct{}{})
 }
 

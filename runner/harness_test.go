@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 			Socket: os.Getenv("RUNNER_TEST_SOCKET"), Self: []string{os.Args[0], argFile},
 			Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
-		o.Spares, o.Preload = runner.SparesFromEnviron()
+		o.Prepare = runner.PrepareFromEnviron()
 		o.Limits = runner.LimitsFromEnviron()
 		if os.Getenv("SANDBOX_TEST_HASTE") != "" {
 			runner.HastenPreload(time.Second)
@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 // argFile is the argument with which a runner starts this program for a file.
 const argFile = "runner-test-file"
 
-const lease = "lease-1"
+var lease = channel.Bind{Lease: "lease-1", Tenant: "a"}
 
 var key = bytes.Repeat([]byte{7}, 32)
 
@@ -179,7 +179,7 @@ func (s *sandbox) open() *channel.Client {
 	c, err := channel.Open(ctx, s.connect(), key, "")
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
-	require.NoError(s.t, c.Bind(ctx, channel.Bind{Lease: lease, Tenant: "a"}))
+	require.NoError(s.t, c.Bind(ctx, lease))
 	return c
 }
 
@@ -192,7 +192,7 @@ func deadline(t testing.TB) context.Context {
 
 func start(p wire.Program) channel.Start {
 	return channel.Start{
-		Lease: lease, Program: &p, Timeout: 20 * time.Second,
+		Bind: lease, Program: &p, Timeout: 20 * time.Second,
 		Stdout: wire.Credit{Limit: wire.MaxWindow}, Stderr: wire.Credit{Limit: wire.MaxWindow},
 	}
 }

@@ -63,7 +63,7 @@ func (s *supervisor) watch(done <-chan struct{}) {
 // keep looks once, and ends the exec that uses most if all together use too much.
 func (s *supervisor) keep(l Limits, used func(family) int64) {
 	f := readFamily()
-	f.leaveOut(s.nurseries)
+	f.leaveOut(s.allNurseries())
 	memory, tasks := used(f), 0
 	for p := range f.programs() {
 		tasks += p.threads
@@ -81,7 +81,7 @@ func (s *supervisor) keep(l Limits, used func(family) int64) {
 }
 
 // leaveOut removes spare interpreters: no program is killed for them.
-func (f family) leaveOut(nurseries map[string]*nursery) {
+func (f family) leaveOut(nurseries []*nursery) {
 	for _, n := range nurseries {
 		session, _, ok := n.root()
 		for pid, p := range f.procs {

@@ -148,7 +148,7 @@ func TestAttachAfterTheChannelBroke(t *testing.T) {
 	again, err := channel.Open(deadline(t), s.connect(), key, c.Boot())
 	require.NoError(t, err)
 	defer again.Close()
-	require.NoError(t, again.Bind(deadline(t), channel.Bind{Lease: lease, Tenant: "a"}))
+	require.NoError(t, again.Bind(deadline(t), lease))
 	// Starting the same ID attaches; offset 0 gets everything once more.
 	second, err := again.Exec(deadline(t), "x", st, nil)
 	require.NoError(t, err)

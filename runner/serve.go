@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 )
 
 // DefaultSocket is the abstract Unix socket of the server. An abstract name has
@@ -39,12 +41,9 @@ type Options struct {
 	Environ []string
 	// Limits bound the programs together.
 	Limits Limits
-	// Spares are the languages of which one interpreter is kept that has started
-	// and waits for code; docs/spare.md. Empty: each program starts its own.
-	Spares []string
-	// Preload are modules that spares import before they wait, by language. One that
-	// is missing, hangs or prints is left out and reported in the status.
-	Preload map[string][]string
+	// Prepare is what the sandbox gets ready for at once; a broker can ask for it
+	// later. Empty: each program starts its own interpreter. See docs/spare.md.
+	Prepare channel.Prepare
 	// Ready is called, if not nil, once the server listens.
 	Ready func()
 	// Self is the command that runs [File]; an operation's arguments are added to
@@ -98,7 +97,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer s.close()
 	watched := make(chan struct{})
 	defer close(watched)
-	s.startSpares()
+	s.startSpares(o.Prepare)
 	go s.watch(watched)
 
 	conns := newListener(l)

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -38,12 +39,13 @@ var preloadTimeout = 10 * time.Second
 
 // nursery keeps one spare interpreter of one language.
 type nursery struct {
-	sup   *supervisor
-	lang  string
-	kick  chan struct{} // ends a pause early; room for one
-	done  chan struct{} // closed when the runner ends
-	ended sync.WaitGroup
-	used  atomic.Uint64
+	sup     *supervisor
+	lang    string
+	modules []string      // to import ahead
+	kick    chan struct{} // ends a pause early; room for one
+	done    chan struct{} // closed when the runner ends
+	ended   sync.WaitGroup
+	used    atomic.Uint64
 
 	mu       sync.Mutex // guards the rest
 	current  *spare     // started, and not taken
@@ -55,14 +57,20 @@ type nursery struct {
 	problems []string
 }
 
-// startSpares starts keeping spares, for the languages that are asked for.
-func (s *supervisor) startSpares() {
-	for _, lang := range s.opts.Spares {
+// startSpares starts keeping spares, for the languages that are asked for and have
+// none yet.
+func (s *supervisor) startSpares(p channel.Prepare) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lang := range p.Spares {
 		if l, ok := languages[lang]; !ok || l.spare == nil {
 			s.opts.Log.Warn("there are no spare interpreters for this language", "language", lang)
 			continue
 		}
-		n := &nursery{sup: s, lang: lang, kick: make(chan struct{}, 1), done: make(chan struct{}), dropped: map[string]bool{}}
+		if s.closed || s.nurseries[lang] != nil {
+			continue
+		}
+		n := &nursery{sup: s, lang: lang, modules: p.Preload[lang], kick: make(chan struct{}, 1), done: make(chan struct{}), dropped: map[string]bool{}}
 		s.nurseries[lang] = n
 		n.ended.Go(n.run)
 	}
@@ -147,7 +155,7 @@ func (n *nursery) raise() (sp *spare, err error) {
 	if err := sp.awaitHello(); err != nil {
 		return nil, err
 	}
-	for _, module := range n.sup.opts.Preload[n.lang] {
+	for _, module := range n.modules {
 		if n.isDropped(module) {
 			continue
 		}
@@ -279,7 +287,7 @@ func (n *nursery) close() {
 
 // kickSpares lets the next spares start: a program has ended.
 func (s *supervisor) kickSpares() {
-	for _, n := range s.nurseries {
+	for _, n := range s.allNurseries() {
 		select {
 		case n.kick <- struct{}{}:
 		default:
@@ -291,13 +299,20 @@ func (s *supervisor) kickSpares() {
 // there were any.
 func (s *supervisor) giveWay() bool {
 	gave := false
-	for _, n := range s.nurseries {
+	for _, n := range s.allNurseries() {
 		gave = n.giveWay() || gave
 	}
 	return gave
 }
 
-// takeSpare finds a spare for c and gives it the code; nil: c needs a start.
+func (s *supervisor) allNurseries() []*nursery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.nurseries))
+}
+
+// takeSpare finds a spare for c and gives it the code; nil: c needs a start. mu is
+// held.
 func (s *supervisor) takeSpare(c *command, stdin bool) *spare {
 	n, ok := s.nurseries[c.language]
 	if !ok {
@@ -316,17 +331,17 @@ func (s *supervisor) takeSpare(c *command, stdin bool) *spare {
 	return sp
 }
 
-// SparesFromEnviron reads SANDBOX_SPARES, languages with a comma between them, and
+// PrepareFromEnviron reads SANDBOX_SPARES, languages with a comma between them, and
 // SANDBOX_PRELOAD, where each is LANGUAGE:MODULE.
-func SparesFromEnviron() (languages []string, preload map[string][]string) {
+func PrepareFromEnviron() channel.Prepare {
 	split := func(name string) []string {
 		return strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ',' || r == ' ' })
 	}
-	preload = map[string][]string{}
+	p := channel.Prepare{Spares: split("SANDBOX_SPARES"), Preload: map[string][]string{}}
 	for _, v := range split("SANDBOX_PRELOAD") {
 		if lang, module, ok := strings.Cut(v, ":"); ok {
-			preload[lang] = append(preload[lang], module)
+			p.Preload[lang] = append(p.Preload[lang], module)
 		}
 	}
-	return split("SANDBOX_SPARES"), preload
+	return p
 }

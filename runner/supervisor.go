@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
@@ -17,13 +19,14 @@ type supervisor struct {
 	identity *channel.Identity
 	reaper   *reaper
 
-	nurseries map[string]*nursery // by language; set before the first exec
-	renice    bool                // a spare starts with a low priority
-	priority  int                 // of programs
+	renice   bool // a spare starts with a low priority
+	priority int  // of programs
 
-	mu    sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
-	bound *channel.Bind
-	execs map[string]*execution // by ID
+	mu        sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
+	bound     *channel.Bind
+	execs     map[string]*execution // by ID
+	nurseries map[string]*nursery   // by language; none is ever removed
+	closed    bool
 }
 
 func newSupervisor(o Options) *supervisor {
@@ -41,6 +44,11 @@ func (s *supervisor) bind(b channel.Bind) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.bindLocked(b)
+}
+
+// bindLocked is bind; mu is held.
+func (s *supervisor) bindLocked(b channel.Bind) error {
 	switch {
 	case s.bound == nil:
 		s.bound = &b
@@ -48,15 +56,21 @@ func (s *supervisor) bind(b channel.Bind) error {
 	case *s.bound == b:
 		return nil
 	}
-	return wire.Errorf(wire.CodeConflict, "this sandbox belongs to another lease")
+	return &wire.Error{Code: wire.CodeConflict, Reason: channel.ReasonBoundElsewhere, Message: "this sandbox belongs to another lease"}
 }
 
 // open finds the exec id, or starts it. started says that it is new.
 func (s *supervisor) open(id string, st channel.Start, code []byte) (e *execution, started bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bound == nil || st.Lease != s.bound.Lease {
-		return nil, false, wire.Errorf(wire.CodeConflict, "this sandbox is not bound to the exec's lease")
+	switch {
+	case st.Lease == "":
+		return nil, false, wire.Invalid("lease", 0, "a start names no lease")
+	case s.bound == nil && st.AttachOnly: // nothing has run
+	default:
+		if err := s.bindLocked(st.Bind); err != nil {
+			return nil, false, err
+		}
 	}
 	if e, ok := s.execs[id]; ok {
 		return e, false, nil
@@ -143,17 +157,15 @@ func (s *supervisor) status() channel.Status {
 // close kills every exec and stops reaping.
 func (s *supervisor) close() {
 	s.mu.Lock()
-	execs := make([]*execution, 0, len(s.execs))
-	for _, e := range s.execs {
-		execs = append(execs, e)
-	}
+	s.closed = true
+	execs := slices.Collect(maps.Values(s.execs))
 	s.mu.Unlock()
 	for _, e := range execs {
 		e.signal(9)
 		s.killTree(e.id)
 		s.forget(e)
 	}
-	for _, n := range s.nurseries {
+	for _, n := range s.allNurseries() {
 		n.close()
 	}
 	s.reaper.close()

@@ -41,7 +41,6 @@ func bundle(root rootFS, runner string, c Pool, group string) *specs.Spec {
 	}
 	env := append([]string{
 		"PATH=" + path, "HOME=" + homePath, "LANG=C.UTF-8", "TMPDIR=/tmp", "SANDBOX_WORKSPACE=" + workspacePath,
-		"SANDBOX_SPARES=python,node,shell", // of those that the root has
 	}, c.Limits.environ()...)
 	var namespaces []specs.LinuxNamespace
 	kinds := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace}

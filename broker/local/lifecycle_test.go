@@ -73,7 +73,7 @@ func leaveProgram(ctx context.Context, sb broker.Sandbox) error {
 		return err
 	}
 	s, err := ch.Exec(ctx, "e", channel.Start{
-		Lease: "l", Timeout: brokerLife, Stdout: wire.Credit{Limit: 1000}, Stderr: wire.Credit{Limit: 1000},
+		Bind: channel.Bind{Lease: "l", Tenant: "t"}, Timeout: brokerLife, Stdout: wire.Credit{Limit: 1000}, Stderr: wire.Credit{Limit: 1000},
 		Program: &wire.Program{Argv: []string{"sh", "-c", "setsid sleep 97531 & echo up; wait"}},
 	}, nil)
 	for err == nil {

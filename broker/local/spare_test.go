@@ -17,7 +17,11 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
-// takeRunner takes a sandbox, and opens its channel for the lease "l".
+// bound is the lease of these tests.
+var bound = channel.Bind{Lease: "l", Tenant: "t"}
+
+// takeRunner takes a sandbox, opens its channel for the lease bound, and has it start
+// spare interpreters of every language.
 func takeRunner(t testing.TB, o local.Options) *channel.Client {
 	t.Helper()
 	p := open(t, o)
@@ -30,7 +34,8 @@ func takeRunner(t testing.TB, o local.Options) *channel.Client {
 	c, err := channel.Open(ctx, conn, bytes.Repeat([]byte{1}, 32), "")
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	require.NoError(t, c.Bind(ctx, channel.Bind{Lease: "l", Tenant: "t"}))
+	require.NoError(t, c.Bind(ctx, bound))
+	require.NoError(t, c.Prepare(ctx, channel.Prepare{Spares: []string{"python", "node", "shell"}}))
 	return c
 }
 
@@ -58,7 +63,7 @@ func TestSpareCorpus(t *testing.T) {
 	// As a command: a shell's spare is to be left for the program.
 	tidy := func(id string) {
 		s, err := c.Exec(within(t, time.Minute), "tidy-"+id, channel.Start{
-			Lease: "l", Timeout: time.Minute, Program: &wire.Program{Argv: []string{"sh", "-c", "rm -rf ./* /tmp/*"}},
+			Bind: bound, Timeout: time.Minute, Program: &wire.Program{Argv: []string{"sh", "-c", "rm -rf ./* /tmp/*"}},
 		}, nil)
 		require.NoError(t, err)
 		defer s.Close()
@@ -80,11 +85,11 @@ func TestSpareCorpus(t *testing.T) {
 			}
 			freshID, spareID := p.IDs()
 			before := spareOf(t, c, p.Language)
-			want, _, err := p.ForFresh().Exec(within(t, time.Minute), c, "l", freshID)
+			want, _, err := p.ForFresh().Exec(within(t, time.Minute), c, bound, freshID)
 			require.NoError(t, err)
 			tidy(freshID)
 			spareOf(t, c, p.Language)
-			got, _, err := p.ForSpare().Exec(within(t, time.Minute), c, "l", spareID)
+			got, _, err := p.ForSpare().Exec(within(t, time.Minute), c, bound, spareID)
 			require.NoError(t, err)
 			tidy(spareID)
 			require.Empty(t, corpus.Diff(want, got))
@@ -108,13 +113,13 @@ func BenchmarkSpare(b *testing.B) {
 				var f, s, back corpus.Times
 				for range runs { // in turns: other load is the same for both
 					ready()
-					require.NoError(b, f.Time(b.Context(), fresh, c, "l", "fresh"))
+					require.NoError(b, f.Time(b.Context(), fresh, c, bound, "fresh"))
 					ready()
-					require.NoError(b, s.Time(b.Context(), sum, c, "l", "spare"))
+					require.NoError(b, s.Time(b.Context(), sum, c, bound, "spare"))
 				}
 				ready()
 				for range runs {
-					require.NoError(b, back.Time(b.Context(), sum, c, "l", "back"))
+					require.NoError(b, back.Time(b.Context(), sum, c, bound, "back"))
 				}
 				b.ReportMetric(f.P50(), "fresh-ms")
 				b.ReportMetric(s.P50(), "spare-ms")

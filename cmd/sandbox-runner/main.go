@@ -43,13 +43,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case command == "serve" && len(args) == 1:
 		debug.SetGCPercent(gcPercent)
-		spares, preload := runner.SparesFromEnviron()
 		err = runner.Serve(ctx, runner.Options{
 			Socket:    os.Getenv("SANDBOX_SOCKET"),
 			Workspace: os.Getenv("SANDBOX_WORKSPACE"),
 			Limits:    runner.LimitsFromEnviron(),
-			Spares:    spares,
-			Preload:   preload,
+			Prepare:   runner.PrepareFromEnviron(),
 			// Whoever started this process may want to know when to connect.
 			Ready: func() { _, _ = fmt.Fprintln(stdout, "ready") },
 			Log:   slog.New(slog.NewJSONHandler(stderr, nil)),

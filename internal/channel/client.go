@@ -114,9 +114,15 @@ func (c *Client) Close() {
 func (c *Client) markDone() { c.once.Do(func() { close(c.done) }) }
 
 // Bind gives the sandbox to a lease; see [Bind]. A sandbox that belongs to
-// another lease answers wire.ErrConflict.
+// another lease answers an error that IsBoundElsewhere knows.
 func (c *Client) Bind(ctx context.Context, b Bind) error {
 	return c.call(ctx, PathBind, b, nil)
+}
+
+// Prepare makes the runner get ready for programs; see [Prepare]. It does not wait
+// until that is done: the Status tells.
+func (c *Client) Prepare(ctx context.Context, p Prepare) error {
+	return c.call(ctx, PathPrepare, p, nil)
 }
 
 // Status asks the runner how it is.

@@ -36,7 +36,7 @@ func execs(exec func(w http.ResponseWriter, first wire.Frame, in *FrameReader)) 
 }
 
 func TestExecIsFullDuplex(t *testing.T) {
-	start := Start{Lease: "l", Program: &wire.Program{Language: "python"}, Stdout: wire.Credit{Limit: 9}}
+	start := Start{Bind: Bind{Lease: "l", Tenant: "t"}, Program: &wire.Program{Language: "python"}, Stdout: wire.Credit{Limit: 9}}
 	code := bytes.Repeat([]byte("x"), 1<<20) // more than any window at the start
 	requests := make(chan wire.Frame, 1)
 	c := openHTTP(t, execs(func(w http.ResponseWriter, first wire.Frame, in *FrameReader) {

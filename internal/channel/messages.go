@@ -15,6 +15,8 @@ const Retention = 1 << 20
 const (
 	// PathBind takes a Bind.
 	PathBind = "POST /v1/bind"
+	// PathPrepare takes a Prepare.
+	PathPrepare = "POST /v1/prepare"
 	// PathExec is the full-duplex request of one exec; its body starts with a
 	// KindRequest frame holding a Start.
 	PathExec = "POST /v1/exec/{id}"
@@ -23,16 +25,36 @@ const (
 )
 
 // Bind gives the sandbox to a lease. The first one wins; the same again is
-// accepted, any other is refused with CodeConflict.
+// accepted, any other is refused with CodeConflict and ReasonBoundElsewhere.
 type Bind struct {
 	Lease  string `json:"lease"`
 	Tenant string `json:"tenant"`
 }
 
+// ReasonBoundElsewhere says that a sandbox belongs to another lease: whoever gets
+// this answer must leave it alone.
+const ReasonBoundElsewhere = "bound_elsewhere"
+
+// IsBoundElsewhere reports whether an error is the answer with ReasonBoundElsewhere.
+func IsBoundElsewhere(err error) bool {
+	e := wire.AsError(err)
+	return e != nil && e.Code == wire.CodeConflict && e.Reason == ReasonBoundElsewhere
+}
+
+// Prepare says what a sandbox shall get ready for while nobody waits for it. What
+// was asked for before stays.
+type Prepare struct {
+	// Spares are the languages of which one interpreter is to be started ahead.
+	Spares []string `json:"spares,omitempty"`
+	// Preload are the modules that they import ahead, by language.
+	Preload map[string][]string `json:"preload,omitempty"`
+}
+
 // Start opens an exec's stream: it starts the exec, or attaches to it if its ID
-// exists already. The code follows the JSON in the frame.
+// exists already. One that may start is a Bind too. The code follows the JSON in
+// the frame.
 type Start struct {
-	Lease string `json:"lease"` // must be the bound one
+	Bind
 	// AttachOnly refuses with CodeNotFound instead of starting.
 	AttachOnly bool          `json:"attach_only,omitempty"`
 	Program    *wire.Program `json:"program,omitempty"`

@@ -70,21 +70,24 @@ type AgentSandbox struct {
 
 // Pool is one pool; see broker.PoolConfig.
 type Pool struct {
-	Name         string            `yaml:"name"`
-	WarmPool     string            `yaml:"warmPool"`
-	Languages    []string          `yaml:"languages"`
-	Tenants      []string          `yaml:"tenants"`
-	MaxSandboxes int               `yaml:"maxSandboxes"`
-	Stock        int               `yaml:"stock"`
-	Cold         broker.ColdPolicy `yaml:"cold"`
-	Queue        Queue             `yaml:"queue"`
-	ReadyTimeout Duration          `yaml:"readyTimeout"`
-	Timeout      Range             `yaml:"timeout"`
-	CodeLimit    Size              `yaml:"codeLimit"`
-	Lease        Range             `yaml:"lease"`
-	DetachGrace  Duration          `yaml:"detachGrace"`
-	Linger       Duration          `yaml:"linger"`
-	Local        *LocalPool        `yaml:"local"`
+	Name         string   `yaml:"name"`
+	WarmPool     string   `yaml:"warmPool"`
+	Languages    []string `yaml:"languages"`
+	Tenants      []string `yaml:"tenants"`
+	MaxSandboxes int      `yaml:"maxSandboxes"`
+	Stock        int      `yaml:"stock"`
+	// Spares is nil when the key is not there; an empty list means none.
+	Spares       []string            `yaml:"spares"`
+	Preload      map[string][]string `yaml:"preload"`
+	Cold         broker.ColdPolicy   `yaml:"cold"`
+	Queue        Queue               `yaml:"queue"`
+	ReadyTimeout Duration            `yaml:"readyTimeout"`
+	Timeout      Range               `yaml:"timeout"`
+	CodeLimit    Size                `yaml:"codeLimit"`
+	Lease        Range               `yaml:"lease"`
+	DetachGrace  Duration            `yaml:"detachGrace"`
+	Linger       Duration            `yaml:"linger"`
+	Local        *LocalPool          `yaml:"local"`
 }
 
 // Queue bounds who waits for a sandbox.
@@ -210,7 +213,7 @@ func (c *Config) checkPools() error {
 func (p Pool) Broker() broker.PoolConfig {
 	return broker.PoolConfig{
 		Name: p.Name, WarmPool: p.WarmPool, Languages: p.Languages, Tenants: p.Tenants,
-		MaxSandboxes: p.MaxSandboxes, Stock: p.Stock, Cold: p.Cold,
+		MaxSandboxes: p.MaxSandboxes, Stock: p.Stock, Spares: p.Spares, Preload: p.Preload, Cold: p.Cold,
 		QueueLength: p.Queue.Length, QueueTimeout: p.Queue.Timeout.D, ReadyTimeout: p.ReadyTimeout.D,
 		DefaultTimeout: p.Timeout.Default.D, MaxTimeout: p.Timeout.Max.D, CodeLimit: int(p.CodeLimit),
 		DefaultTTL: p.Lease.Default.D, MaxTTL: p.Lease.Max.D, DetachGrace: p.DetachGrace.D, Linger: p.Linger.D,

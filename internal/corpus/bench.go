@@ -20,9 +20,9 @@ func Sum(lang string) Case {
 type Times []time.Duration
 
 // Time runs the program once more.
-func (t *Times) Time(ctx context.Context, c Case, ch *channel.Client, lease, id string) error {
+func (t *Times) Time(ctx context.Context, c Case, ch *channel.Client, b channel.Bind, id string) error {
 	began := time.Now()
-	r, _, err := c.Exec(ctx, ch, lease, fmt.Sprintf("%s-%d", id, len(*t)))
+	r, _, err := c.Exec(ctx, ch, b, fmt.Sprintf("%s-%d", id, len(*t)))
 	*t = append(*t, time.Since(began))
 	if err == nil && string(r.Stdout) != "2\n" {
 		err = fmt.Errorf("%w: %q %q", errSum, r.Stdout, r.Stderr)

@@ -53,9 +53,9 @@ const timeout = 30 * time.Second
 var ErrIncomplete = errors.New("corpus: the output is not complete")
 
 // Exec runs the program in a sandbox, in the lease it is bound to.
-func (c Case) Exec(ctx context.Context, ch *channel.Client, lease, id string) (Result, *wire.Ending, error) {
+func (c Case) Exec(ctx context.Context, ch *channel.Client, b channel.Bind, id string) (Result, *wire.Ending, error) {
 	s, err := ch.Exec(ctx, id, channel.Start{
-		Lease: lease, Timeout: timeout,
+		Bind: b, Timeout: timeout,
 		Program: &wire.Program{Language: c.Language, Argv: c.Args, Env: c.Env, Stdin: c.Stdin != nil},
 		Stdout:  wire.Credit{Limit: wire.MaxWindow}, Stderr: wire.Credit{Limit: wire.MaxWindow},
 	}, c.Code)

@@ -15,4 +15,7 @@ type Pool struct {
 	InStock int `json:"in_stock"`
 	// Problem says why the pool last could not give a sandbox, until it can.
 	Problem string `json:"problem,omitempty"`
+	// Warnings say what the sandboxes lack, such as a module that could not be
+	// imported ahead; programs run all the same.
+	Warnings []string `json:"warnings,omitempty"`
 }
