@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
+
+// startedLinger bounds how long the news that a program has started waits for the
+// program's first output, to travel with it: a spare interpreter has it ready by then.
+const startedLinger = 2 * time.Millisecond
 
 // attachment is one stream between an exec and its reader.
 type attachment struct {
@@ -149,10 +154,15 @@ func (a *attachment) window(f wire.Frame) error {
 // returns nil when the reader has confirmed the ending, and an error when the
 // stream cannot go on; a *wire.Error is one the reader shall be told.
 func (a *attachment) send(ctx context.Context) error {
-	if a.exec.in != nil {
-		if err := a.sendStdinWindow(true); err != nil {
+	if a.exec.in != nil { // whoever sends input waits for this
+		if err := errors.Join(a.sendStdinWindow(true), a.out.Flush()); err != nil {
 			return err
 		}
+	}
+	linger := time.NewTimer(startedLinger)
+	defer linger.Stop()
+	if err := a.wait(ctx, linger.C); err != nil {
+		return err
 	}
 	ended := false
 	for {
@@ -165,19 +175,31 @@ func (a *attachment) send(ctx context.Context) error {
 		}
 		if n := a.exec.ended(); n != nil && !ended && a.drained() {
 			ended = true
-			if err := a.out.Write(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
+			if err := a.out.Queue(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
 				return err
 			}
+		}
+		if err := a.out.Flush(); err != nil {
+			return err
 		}
 		if ended && a.isConfirmed() {
 			return nil
 		}
-		select {
-		case <-a.ready:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := a.wait(ctx, nil); err != nil {
+			return err
 		}
 	}
+}
+
+// wait waits until there may be something to send, or enough.
+func (a *attachment) wait(ctx context.Context, enough <-chan time.Time) error {
+	select {
+	case <-a.ready:
+	case <-enough:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // sendSome sends at most one frame of each kind that is due.
@@ -207,7 +229,7 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		a.sent[fd] = at + uint64(len(b)) // before the write: its answer may be fast
 		a.mu.Unlock()
-		if err := a.out.Write(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b}); err != nil {
+		if err := a.out.Queue(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b}); err != nil {
 			return false, err
 		}
 		progress = true
@@ -223,7 +245,7 @@ func (a *attachment) sendStdinWindow(first bool) error {
 		return nil
 	}
 	a.stdinTaken = w.Acked
-	return a.out.Write(w.Frame(0))
+	return a.out.Queue(w.Frame(0))
 }
 
 // drained reports whether everything written has been sent.

@@ -94,21 +94,47 @@ func (e *execution) kill(reason wire.Reason, message string) {
 // signal passes a signal to the program's group.
 func (e *execution) signal(sig unix.Signal) { e.sup.reaper.kill(e.pid, true, sig) }
 
-// afterExit ends the exec once its first process has ended: what it left behind
-// is killed, the output read to its end, the ending made.
+// leftoverPause is how long the outputs of a program that has ended may take to their
+// end before something it left behind is taken to hold them.
+const leftoverPause = 5 * time.Millisecond
+
+// afterExit ends the exec once its first process has ended: the output is read to its
+// end, the ending made, and what the program left behind killed. That comes last if
+// nothing of it holds an output, so that nobody waits for it but the next program.
 func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.WaitGroup) {
 	e.exited.Store(true)
 	wall := time.Since(e.started)
 	e.mu.Lock()
 	e.timer.Stop()
 	e.mu.Unlock()
-	e.sup.killTree(e.id)
-	// The fillers see exited before their next read; this is for the one they
-	// may be waiting in.
-	for _, f := range ours[1:] {
-		_ = f.SetReadDeadline(time.Now().Add(strayTimeout))
+	read := make(chan struct{})
+	go func() {
+		outputs.Wait()
+		close(read)
+	}()
+	e.sup.tidying.RLock()
+	late := time.NewTimer(leftoverPause)
+	defer late.Stop()
+	select {
+	case <-read:
+		e.finish(st, wall)
+		e.sup.killTree(e.id)
+		e.sup.tidying.RUnlock()
+	case <-late.C:
+		e.sup.killTree(e.id)
+		e.sup.tidying.RUnlock()
+		// The fillers see exited before their next read; this is for the one they
+		// may be waiting in.
+		for _, f := range ours[1:] {
+			_ = f.SetReadDeadline(time.Now().Add(strayTimeout))
+		}
+		<-read // which a reader that does not take the output can put off
+		e.finish(st, wall)
 	}
-	outputs.Wait()
+}
+
+// finish makes the ending. The output has been read to its end.
+func (e *execution) finish(st exitStatus, wall time.Duration) {
 	if e.scratch != "" {
 		_ = os.Remove(e.scratch) // the program may have removed it
 	}

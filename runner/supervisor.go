@@ -22,6 +22,10 @@ type supervisor struct {
 	renice   bool // a spare starts with a low priority
 	priority int  // of programs
 
+	// tidying is held for reading while something is removed that an ended program
+	// left behind, and for writing by who starts the next one. Before mu.
+	tidying sync.RWMutex
+
 	mu        sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
 	bound     *channel.Bind
 	execs     map[string]*execution // by ID
@@ -61,6 +65,10 @@ func (s *supervisor) bindLocked(b channel.Bind) error {
 
 // open finds the exec id, or starts it. started says that it is new.
 func (s *supervisor) open(id string, st channel.Start, code []byte) (e *execution, started bool, err error) {
+	if !st.AttachOnly {
+		s.tidying.Lock()   // once whatever is being removed is gone
+		s.tidying.Unlock() //nolint:staticcheck // only to wait
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

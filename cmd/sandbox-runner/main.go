@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case command == "serve" && len(args) == 1:
 		debug.SetGCPercent(gcPercent)
+		runtime.GOMAXPROCS(1)
 		err = runner.Serve(ctx, runner.Options{
 			Socket:    os.Getenv("SANDBOX_SOCKET"),
 			Workspace: os.Getenv("SANDBOX_WORKSPACE"),

@@ -52,22 +52,44 @@ func (fr *FrameReader) Read() (wire.Frame, error) {
 	return wire.ParseFrame(b)
 }
 
-// FrameWriter writes frames to one body, each in a single write: inside gVisor
-// it is system calls that cost. It is safe for concurrent use.
+// FrameWriter writes frames to one body, each in a single write and several in one
+// where that costs nobody time: inside gVisor it is system calls that cost. It is
+// safe for concurrent use.
 type FrameWriter struct {
 	mu    sync.Mutex // guards w, buf and the order of frames
 	w     io.Writer
 	flush func() error
 	buf   []byte
+	dirty bool // something was queued and not flushed
 }
 
-// NewFrameWriter writes to w and calls flush, if not nil, after each frame.
+// NewFrameWriter writes to w, which may hold frames back until flush is called; nil:
+// it does not.
 func NewFrameWriter(w io.Writer, flush func() error) *FrameWriter {
 	return &FrameWriter{w: w, flush: flush}
 }
 
-// Write sends one frame.
+// Write sends one frame, and what was queued before it.
 func (fw *FrameWriter) Write(f wire.Frame) error {
+	if err := fw.Queue(f); err != nil {
+		return err
+	}
+	return fw.Flush()
+}
+
+// Flush sends what was queued.
+func (fw *FrameWriter) Flush() error {
+	fw.mu.Lock()
+	defer fw.mu.Unlock()
+	if !fw.dirty || fw.flush == nil {
+		return nil
+	}
+	fw.dirty = false
+	return fw.flush()
+}
+
+// Queue writes one frame that may wait for the next Flush or Write.
+func (fw *FrameWriter) Queue(f wire.Frame) error {
 	fw.mu.Lock()
 	defer fw.mu.Unlock()
 	fw.buf = binary.BigEndian.AppendUint32(fw.buf[:0], uint32(wire.HeaderSize+len(f.Payload)))
@@ -78,8 +100,6 @@ func (fw *FrameWriter) Write(f wire.Frame) error {
 	if cap(fw.buf) > 2*wire.MaxData {
 		fw.buf = nil // a large request came by; do not keep its memory
 	}
-	if fw.flush == nil {
-		return nil
-	}
-	return fw.flush()
+	fw.dirty = true
+	return nil
 }
