@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,16 +98,15 @@ func TestPrepareStartsSpares(t *testing.T) {
 	require.Equal(t, "True\n", run(t, c, "x", wire.Program{Language: "python"}, "import sys; print('json' in sys.modules)").stdout)
 }
 
-// leftBehind is a program that leaves many processes, which hold no output and take
-// a while to be found.
-const leftBehind = `for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3; do setsid sleep 61.734 <&- >&- 2>&- & done; done`
-
 func TestTheNextProgramMeetsNothingLeftBehind(t *testing.T) {
 	c := startRunner(t).open()
+	// Many processes, which hold no output and take a while to be found. Their argument
+	// tells them from those of other tests.
+	mark := fmt.Sprintf("60.%d", os.Getpid())
+	leaves := sh("for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3; do setsid sleep " + mark + " <&- >&- 2>&- & done; done")
 	for i := range 5 {
-		id := string(rune('a' + i))
-		require.Zero(t, run(t, c, "leaves-"+id, sh(leftBehind), "").ending.ExitCode)
-		r := run(t, c, "looks-"+id, sh(`grep -l '61.73[4]' /proc/[0-9]*/cmdline`), "")
+		require.Zero(t, run(t, c, fmt.Sprintf("leaves-%d", i), leaves, "").ending.ExitCode)
+		r := run(t, c, fmt.Sprintf("looks-%d", i), sh("grep -l '"+mark[:len(mark)-1]+"["+mark[len(mark)-1:]+"]' /proc/[0-9]*/cmdline"), "")
 		require.Empty(t, r.stdout, "these live on")
 	}
 }
