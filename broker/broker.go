@@ -40,6 +40,9 @@ const MinSecret = 32
 // use.
 type Broker struct {
 	provider Provider
+	shared   Shared // the provider, if replicas share it; nil: they do not
+	replica  string
+	roster   Roster
 	secret   secret
 	pools    map[string]*pool
 	metrics  *metrics
@@ -50,6 +53,7 @@ type Broker struct {
 
 	requests sync.WaitGroup // requests in progress
 	watching chan struct{}  // closed when Watch has returned
+	tending  chan struct{}  // closed when tendAlways has
 
 	mu     sync.Mutex // guards the rest
 	closed bool
@@ -70,8 +74,9 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		provider: o.Provider, secret: secret(o.Secret), pools: map[string]*pool{}, metrics: newMetrics(o.Metrics),
-		log: o.Log, leases: map[string]*lease{}, watching: make(chan struct{}),
+		log: o.Log, leases: map[string]*lease{}, watching: make(chan struct{}), tending: make(chan struct{}), replica: newReplica(),
 	}
+	b.shared, _ = o.Provider.(Shared)
 	b.life, b.kill = context.WithCancel(context.WithoutCancel(ctx))
 	for i, c := range o.Pools {
 		verify := len(c.Languages) > 0 // what an admin wrote down is held against the sandboxes
@@ -82,13 +87,18 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		if b.pools[c.Name] != nil {
 			return nil, fmt.Errorf("broker: pools[%d]: the name %q is taken", i, c.Name)
 		}
-		b.pools[c.Name] = newPool(b.life, c, verify, o.Provider, b.secret, b.metrics, o.Log)
+		b.pools[c.Name] = newPool(b.life, c, verify, o.Provider, b.replica, b.secret, b.metrics, o.Log)
 	}
-	if err := b.restore(ctx); err != nil {
+	if err := b.join(ctx); err != nil {
 		b.kill()
 		return nil, err
 	}
 	go b.watch()
+	if b.shared != nil {
+		go b.tendAlways()
+	} else {
+		close(b.tending)
+	}
 	for _, p := range b.pools {
 		p.start()
 	}
@@ -127,60 +137,38 @@ func (b *Broker) died(id SandboxID, f Fate) {
 	}
 }
 
-// restore takes up the recorded leases of an earlier broker and ends what has no
-// record: nobody holds a handle to it.
-func (b *Broker) restore(ctx context.Context) error {
-	found, err := b.provider.List(ctx)
-	if err != nil {
-		return fmt.Errorf("broker: listing the sandboxes left by an earlier broker: %w", err)
-	}
-	for _, sb := range found {
-		info := sb.Info()
-		p := b.pools[info.Pool]
-		switch {
-		case p == nil:
-			b.log.Warn("a sandbox of an unknown pool is left to its own end", "sandbox", sb.ID().Name, "pool", info.Pool)
-		case info.Record == nil || time.Now().After(info.Record.Until):
-			p.adopt()
-			p.release(sb)
-		default:
-			r := info.Record
-			p.adopt()
-			l := newLease(p, sb, nil, r.Tenant, r.Kind, r.Boot, r.Until)
-			l.exec = r.Exec
-			b.register(l)
-			if l.kind == KindRun {
-				l.attach()
-				l.detach() // starts the grace: its client has to come back in time
-			}
-		}
-	}
-	return nil
-}
-
 // register makes a lease findable until it ends.
 func (b *Broker) register(l *lease) {
 	name := l.sb.ID().Name
 	b.mu.Lock()
 	b.leases[name] = l
 	b.mu.Unlock()
-	l.onceEnded(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.leases, name)
-	})
+	l.onceEnded(func() { b.forget(name, l) })
 }
 
-// find resolves a handle of tenant to its living lease.
-func (b *Broker) find(text, tenant string) (*lease, handle, error) {
+func (b *Broker) forget(name string, l *lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leases[name] == l {
+		delete(b.leases, name)
+	}
+}
+
+// find resolves a handle of tenant to its living lease, whichever replica made it.
+func (b *Broker) find(ctx context.Context, text, tenant string) (*lease, handle, error) {
 	h, err := b.secret.open(text, tenant)
 	if err != nil {
 		return nil, h, err
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	l := b.leases[h.claim]
-	if l == nil || l.tenant != tenant {
+	b.mu.Unlock()
+	if l == nil {
+		if l, err = b.guest(ctx, h); err != nil {
+			return nil, h, err
+		}
+	}
+	if l.tenant != tenant || l.id != h.lease {
 		return nil, h, wire.Errorf(wire.CodeLeaseExpired, "the lease has ended")
 	}
 	return l, h, nil
@@ -264,7 +252,11 @@ func (b *Broker) Close(ctx context.Context) error {
 		p.close()
 	}
 	<-b.watching
-	return err
+	<-b.tending
+	// Only now: until every lease is recorded the others must let them be.
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownPatience)
+	defer cancel()
+	return errors.Join(err, b.roster.Leave(leaving))
 }
 
 // Pools lists the pools that tenant may use, by name.

@@ -34,14 +34,15 @@ func (s secret) mac(use string, parts ...string) []byte {
 func (s secret) channelKey(id SandboxID) []byte { return s.mac("channel key", id.Claim) }
 
 // handle names a lease, or an exec in it, to its tenant: it says itself what it
-// names, under a MAC.
+// names, under a MAC. The claim alone would not do: two brokers may have given away
+// one sandbox, and only one of the two leases is bound to it.
 type handle struct {
-	claim, tenant, exec string
+	claim, lease, tenant, exec string
 }
 
 // seal encodes the handle.
 func (s secret) seal(h handle) string {
-	body := h.claim + "\x00" + h.tenant + "\x00" + h.exec
+	body := strings.Join([]string{h.claim, h.lease, h.tenant, h.exec}, "\x00")
 	enc := base64.RawURLEncoding
 	return enc.EncodeToString([]byte(body)) + "." + enc.EncodeToString(s.mac("handle", body)[:macSize])
 }
@@ -63,8 +64,8 @@ func (s secret) open(text, tenant string) (handle, error) {
 		return handle{}, unknown
 	}
 	parts := strings.Split(string(body), "\x00")
-	if len(parts) != 3 || parts[1] != tenant {
+	if len(parts) != 4 || parts[2] != tenant {
 		return handle{}, unknown
 	}
-	return handle{claim: parts[0], tenant: parts[1], exec: parts[2]}, nil
+	return handle{claim: parts[0], lease: parts[1], tenant: parts[2], exec: parts[3]}, nil
 }

@@ -13,7 +13,7 @@ import (
 func TestHandleOpensForItsTenantAlone(t *testing.T) {
 	t.Parallel()
 	s, other := secret(strings.Repeat("s", MinSecret)), secret(strings.Repeat("o", MinSecret))
-	h := handle{claim: "sbx-1", tenant: "acme", exec: "e1"}
+	h := handle{claim: "sbx-1", lease: "l1", tenant: "acme", exec: "e1"}
 	text := s.seal(h)
 
 	got, err := s.open(text, "acme")
@@ -22,7 +22,7 @@ func TestHandleOpensForItsTenantAlone(t *testing.T) {
 
 	body, mac, _ := strings.Cut(text, ".")
 	enc := base64.RawURLEncoding
-	forged := enc.EncodeToString([]byte("sbx-2\x00acme\x00e1"))
+	forged := enc.EncodeToString([]byte("sbx-2\x00l1\x00acme\x00e1"))
 	for name, refused := range map[string]struct {
 		secret secret
 		text   string
@@ -39,7 +39,7 @@ func TestHandleOpensForItsTenantAlone(t *testing.T) {
 		"nothing":                    {s, "", "acme"},
 		"far too long":               {s, strings.Repeat("a", maxHandle+1), "acme"},
 		// A channel key must not pass for a handle's MAC.
-		"a MAC for another use": {s, body + "." + enc.EncodeToString(s.mac("channel key", "sbx-1\x00acme\x00e1")[:macSize]), "acme"},
+		"a MAC for another use": {s, body + "." + enc.EncodeToString(s.mac("channel key", "sbx-1\x00l1\x00acme\x00e1")[:macSize]), "acme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,6 +32,7 @@ const (
 type lease struct {
 	pool   *pool
 	sb     Sandbox
+	id     string // what the runner knows it by: two brokers may give one sandbox to one tenant
 	tenant string
 	kind   LeaseKind
 	exec   string // the one exec of a run
@@ -47,6 +48,8 @@ type lease struct {
 
 	mu       sync.Mutex // guards the rest; no I/O under it
 	ended    bool
+	guest    bool // another replica is its owner, and counts it
+	away     bool // it has ended here only: it goes on at another replica
 	ch       *channel.Client
 	dialling chan struct{} // closed when the redial under way is over; nil: none is
 	clients  int           // attached streams, for a run
@@ -58,11 +61,12 @@ type lease struct {
 // fateReleased is the fate of a lease whose owner ended it.
 var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease was released"}
 
-// newLease wraps a bound member.
-func newLease(p *pool, sb Sandbox, ch *channel.Client, tenant string, kind LeaseKind, boot string, until time.Time) *lease {
-	l := &lease{pool: p, sb: sb, tenant: tenant, kind: kind, boot: boot, until: until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{})}
+// newLease makes the lease that r describes. With ch nil, its channel is opened when it
+// is needed.
+func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
+	l := &lease{pool: p, sb: sb, id: r.Lease, tenant: r.Tenant, kind: r.Kind, exec: r.Exec, boot: r.Boot, until: r.Until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{})}
 	l.mark = sync.OnceFunc(func() { close(l.bound) })
-	l.hardEnd = time.AfterFunc(time.Until(until), func() {
+	l.hardEnd = time.AfterFunc(time.Until(r.Until), func() {
 		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease's time was up"})
 	})
 	return l
@@ -71,6 +75,34 @@ func newLease(p *pool, sb Sandbox, ch *channel.Client, tenant string, kind Lease
 // end ends the lease once, for the first fate given, and destroys the sandbox in
 // the background.
 func (l *lease) end(f Fate) { l.finish(f, l.pool.release) }
+
+// adopt makes a guest this replica's own, which it reports. The caller counts it.
+func (l *lease) adopt() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.guest && !l.ended
+	l.guest = l.guest && !was
+	return was
+}
+
+// leave ends the lease at this replica only: another one is its owner now.
+func (l *lease) leave() {
+	l.mu.Lock()
+	if l.guest {
+		l.mu.Unlock()
+		return // it was never this one's
+	}
+	l.away = !l.ended
+	l.mu.Unlock()
+	l.finish(Fate{Reason: wire.ReasonLost, Cause: wire.CauseChannelLost, Message: "another replica has taken the lease over"}, l.pool.forgo)
+}
+
+// isAway reports whether the lease goes on at another replica.
+func (l *lease) isAway() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
+}
 
 // disown ends a lease whose sandbox turned out to belong to another one, which
 // goes on.
@@ -89,6 +121,9 @@ func (l *lease) finish(f Fate, letGo func(Sandbox)) {
 	l.fate = f
 	close(l.dead)
 	ch, hooks := l.ch, l.onEnd
+	if l.guest {
+		letGo = l.pool.endForeign
+	}
 	l.hardEnd.Stop()
 	if l.grace != nil {
 		l.grace.Stop()
@@ -146,7 +181,7 @@ func (l *lease) detach() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clients--
-	if l.kind != KindRun || l.clients > 0 || l.ended {
+	if l.kind != KindRun || l.clients > 0 || l.ended || l.guest {
 		return
 	}
 	l.grace = time.AfterFunc(l.pool.cfg.DetachGrace, func() {
@@ -259,7 +294,7 @@ func (l *lease) awaitFate(ctx context.Context, otherwise Fate) {
 }
 
 // binding is what the runner is told of the lease.
-func (l *lease) binding() channel.Bind { return channel.Bind{Lease: l.sb.ID().Name, Tenant: l.tenant} }
+func (l *lease) binding() channel.Bind { return channel.Bind{Lease: l.id, Tenant: l.tenant} }
 
 // bind tells the runner whose its sandbox is, until it has understood. The lease's
 // programs do not wait for it: each of them binds too, and the first one wins.
@@ -309,7 +344,7 @@ func (l *lease) record() {
 	if l.guarded != nil {
 		<-l.guarded // else the stock's last move of the end could come after this one
 	}
-	r := Record{Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until}
+	r := Record{Lease: l.id, Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {

@@ -35,6 +35,8 @@ type member struct {
 	sb        Sandbox
 	ch        *channel.Client
 	languages []string // those it has an interpreter for
+	bound     bool     // its runner knows its lease
+	contested bool     // it was another replica's, which may not know that it is silent
 
 	left    chan struct{} // closed when it leaves the stock; nil: it was never in it
 	guarded chan struct{} // closed when its guard is over; nil likewise
@@ -52,12 +54,16 @@ type waitAnswer struct {
 }
 
 // pool serves one entry of the configuration. Its invariant: taking + stock +
-// leased + ending never exceeds MaxSandboxes, and each take under way is meant
-// either for a caller in the queue or for the stock.
+// leased + ending never exceeds MaxSandboxes, less what other replicas were seen to
+// have, and each take under way is meant either for a caller in the queue or for the
+// stock.
 type pool struct {
 	cfg      PoolConfig
 	verify   bool // a sandbox without one of the languages is of no use
 	provider Provider
+	replica  string
+	roster   Roster
+	foreign  func(pool string) int // sandboxes of other replicas; nil: there are none
 	secret   secret
 	metrics  *metrics
 	log      *slog.Logger
@@ -79,11 +85,11 @@ type pool struct {
 	closed   bool
 }
 
-func newPool(life context.Context, cfg PoolConfig, verify bool, p Provider, s secret, m *metrics, log *slog.Logger) *pool {
-	return &pool{cfg: cfg, verify: verify, provider: p, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
+func newPool(life context.Context, cfg PoolConfig, verify bool, p Provider, replica string, s secret, m *metrics, log *slog.Logger) *pool {
+	return &pool{cfg: cfg, verify: verify, provider: p, replica: replica, roster: alone{}, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
 }
 
-// start begins to fill the stock.
+// start fills the stock, as far as there is room.
 func (p *pool) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +173,7 @@ func (p *pool) place(m *member) {
 		p.gauge() // before the caller goes on
 		w.answer <- waitAnswer{m: m}
 		return
-	} else if !p.closed && len(p.stock) < p.cfg.Stock {
+	} else if !p.closed && len(p.stock) < p.share() {
 		p.stock = append(p.stock, m)
 		left, guarded := make(chan struct{}), make(chan struct{})
 		m.left, m.guarded = left, guarded
@@ -197,8 +203,12 @@ func (p *pool) fill() {
 	if p.closed || p.retry != nil {
 		return
 	}
-	n := p.waiters.Len() + min(p.cfg.Stock-len(p.stock), maxRefills) - p.taking
-	n = min(n, p.cfg.MaxSandboxes-p.taking-len(p.stock)-p.leased-p.ending)
+	n := p.waiters.Len() + min(p.share()-len(p.stock), maxRefills) - p.taking
+	room := p.cfg.MaxSandboxes - p.taking - len(p.stock) - p.leased - p.ending
+	if p.foreign != nil {
+		room -= p.foreign(p.cfg.Name)
+	}
+	n = min(n, room)
 	if warm, ok := p.provider.(WarmCounter); ok && p.cfg.Cold == ColdQueue {
 		n = min(n, max(1, warm.Warm(p.cfg.WarmPool))-p.taking)
 	}
@@ -273,7 +283,7 @@ func (p *pool) open() (*member, error) {
 	defer cancel()
 	ctx, span := tracer.Start(ctx, "take")
 	defer span.End()
-	sb, err := p.provider.Take(ctx, TakeRequest{Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: time.Now().Add(stockLife)})
+	sb, err := p.provider.Take(ctx, TakeRequest{Owner: p.replica, Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: time.Now().Add(stockLife)})
 	if err != nil {
 		span.RecordError(err)
 		return nil, err
@@ -367,6 +377,15 @@ func (p *pool) release(sb Sandbox) {
 	})
 }
 
+// endForeign ends a sandbox that another replica counts.
+func (p *pool) endForeign(sb Sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.jobs.Go(func() { p.end(sb) })
+	}
+}
+
 // forgo gives up a leased sandbox that belongs to somebody else.
 func (p *pool) forgo(Sandbox) {
 	p.mu.Lock()
@@ -387,6 +406,7 @@ func (p *pool) adopt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leased++
+	p.gauge()
 }
 
 func (p *pool) gauge() {

@@ -15,8 +15,8 @@ type Provider interface {
 	// fails nothing is left behind. A failure that waiting cannot mend is a
 	// *wire.Error with CodeNotReady and a Reason.
 	Take(ctx context.Context, req TakeRequest) (Sandbox, error)
-	// List returns the sandboxes that this broker's instance left behind earlier,
-	// with what Record wrote.
+	// List returns the sandboxes of this broker's instance, those of other replicas
+	// and of earlier brokers too, with what Record wrote.
 	List(ctx context.Context) ([]Sandbox, error)
 	// Watch calls died for each sandbox of this instance that ends by itself or
 	// by another's hand, once, until ctx ends. It may be called for unknown IDs.
@@ -30,8 +30,38 @@ type WarmCounter interface {
 	Warm(warmPool string) int
 }
 
+// Shared is a Provider whose sandboxes several replicas of a broker use. Each
+// sandbox has one owner, which counts it and sees to its end; any replica may reach it.
+type Shared interface {
+	Provider
+	// Join announces a replica until it leaves the roster, or life ends. It calls moved
+	// for each sandbox that another replica has taken over from this one; moved must
+	// not block.
+	Join(ctx, life context.Context, replica string, moved func(SandboxID)) (Roster, error)
+	// Foreign counts the sandboxes of a pool that other replicas own.
+	Foreign(pool string) int
+	// Find returns the sandbox with that name, or wire.ErrLeaseExpired.
+	Find(ctx context.Context, name string) (Sandbox, error)
+	// TakeOver makes the replica the owner of a sandbox. If its owner is no longer
+	// the one that its Info tells, it fails with wire.ErrConflict.
+	TakeOver(ctx context.Context, sb Sandbox, replica string) error
+}
+
+// Roster knows which replicas live.
+type Roster interface {
+	// Silent reports whether a replica has gone, or not been heard of for long.
+	Silent(replica string) bool
+	// Current reports whether the others can know that this replica lives.
+	Current() bool
+	// Replicas is how many there are.
+	Replicas() int
+	// Leave tells the others that this replica has gone.
+	Leave(ctx context.Context) error
+}
+
 // TakeRequest says what to take.
 type TakeRequest struct {
+	Owner    string // the replica that takes
 	Pool     string // the broker's pool
 	WarmPool string // the provider's name for it
 	// Until is when the sandbox must be gone if nobody moves that end.
@@ -65,6 +95,7 @@ type Sandbox interface {
 // SandboxInfo describes a sandbox.
 type SandboxInfo struct {
 	Pool      string
+	Owner     string // the replica that took it, or took it over
 	Isolation string // e.g. the RuntimeClass
 	Warm      bool   // it was ready before it was taken
 	Record    *Record
@@ -72,6 +103,8 @@ type SandboxInfo struct {
 
 // Record is what another broker needs to take up a lease.
 type Record struct {
+	// Lease tells this lease from any other that was given the same sandbox.
+	Lease  string    `json:"lease"`
 	Tenant string    `json:"tenant"`
 	Kind   LeaseKind `json:"kind"`
 	Exec   string    `json:"exec,omitempty"` // the one exec of a run

@@ -137,6 +137,9 @@ func (r *relay) loop(ctx context.Context) (*wire.Ending, error) {
 	for {
 		ch, err := r.lease.channel(ctx)
 		if errors.Is(err, errLeaseDead) {
+			if r.lease.isAway() {
+				return nil, &wire.Error{Code: wire.CodeUnavailable, Reason: reasonMoved, Message: "another replica has taken the exec over; attach again"}
+			}
 			return r.lost(), nil
 		}
 		if err != nil {

@@ -17,6 +17,9 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
+// bindAttempts bounds how many sandboxes in doubt are tried for one lease.
+const bindAttempts = 3
+
 // Caller is who asks, and under what name the logs know it.
 type Caller struct {
 	Tenant    string
@@ -56,6 +59,9 @@ func (b *Broker) Do(ctx context.Context, c Caller, req wire.Request, code []byte
 	return err
 }
 
+// reasonMoved marks an exec that goes on at another replica.
+const reasonMoved = "moved"
+
 // reasonCanceled marks a wait that its caller ended: no failure of the broker.
 const reasonCanceled = "canceled"
 
@@ -70,7 +76,7 @@ func (b *Broker) dispatch(ctx context.Context, c Caller, req wire.Request, code 
 	case wire.OpAttach:
 		return b.attach(ctx, c, req, s)
 	case wire.OpRelease:
-		return b.release(c, req, s)
+		return b.release(ctx, c, req, s)
 	}
 	return wire.Invalid("op", 0, "there is no operation %q", req.Op)
 }
@@ -174,7 +180,7 @@ func (b *Broker) acquire(ctx context.Context, c Caller, req wire.Request, s Stre
 
 // exec runs a program in a lease. An ID that exists attaches.
 func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
-	l, _, err := b.find(req.Lease, c.Tenant)
+	l, _, err := b.find(ctx, req.Lease, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -199,7 +205,7 @@ func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []by
 
 // attach takes up the streams of an exec.
 func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Stream) error {
-	l, h, err := b.find(req.Exec, c.Tenant)
+	l, h, err := b.find(ctx, req.Exec, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -223,8 +229,8 @@ func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Strea
 }
 
 // release ends a lease, or a run.
-func (b *Broker) release(c Caller, req wire.Request, s Stream) error {
-	l, _, err := b.find(req.Lease, c.Tenant)
+func (b *Broker) release(ctx context.Context, c Caller, req wire.Request, s Stream) error {
+	l, _, err := b.find(ctx, req.Lease, c.Tenant)
 	if err != nil {
 		return err
 	}
@@ -263,24 +269,56 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 		case <-ctx.Done():
 		}
 	}()
-	m, err := p.acquire(ctx)
+	id := randomID()
+	m, err := b.acquireMember(ctx, p, channel.Bind{Lease: id, Tenant: tenant})
 	if err != nil {
 		if ctx.Err() != nil && !isClientGone(err) && wire.AsError(err) == nil {
 			err = &wire.Error{Code: wire.CodeUnavailable, Reason: reasonCanceled, Message: "the request was canceled while it waited for a sandbox"}
 		}
 		return nil, notWire(err, "taking a sandbox")
 	}
-	l := newLease(p, m.sb, m.ch, tenant, kind, m.ch.Boot(), time.Now().Add(ttl))
-	l.exec, l.guarded = execID, m.guarded
+	l := newLease(p, m.sb, m.ch, Record{Lease: id, Tenant: tenant, Kind: kind, Exec: execID, Boot: m.ch.Boot(), Until: time.Now().Add(ttl)})
+	l.guarded = m.guarded
 	b.register(l)
+	if m.bound {
+		l.mark()
+	}
 	if kind == KindLease {
-		p.jobs.Go(l.bind)
+		if !m.bound {
+			p.jobs.Go(l.bind)
+		}
 		if m.left == nil { // it comes from the provider: nobody has prepared it
 			p.jobs.Go(func() { p.prepare(m) })
 		}
 	}
 	p.jobs.Go(l.record)
 	return l, nil
+}
+
+// acquireMember waits for a sandbox. One whose owner is in doubt is bound before it is
+// given to anybody.
+func (b *Broker) acquireMember(ctx context.Context, p *pool, bind channel.Bind) (*member, error) {
+	for range bindAttempts {
+		m, err := p.acquire(ctx)
+		if err != nil || !m.contested && b.roster.Current() {
+			return m, err
+		}
+		binding, cancel := context.WithTimeout(p.life, bindTimeout)
+		err = m.ch.Bind(binding, bind)
+		cancel()
+		if err == nil {
+			m.bound = true
+			return m, nil
+		}
+		p.log.Info("a sandbox could not be bound", "sandbox", m.sb.ID().Name, "error", err)
+		m.ch.Close()
+		if channel.IsBoundElsewhere(err) {
+			p.forgo(m.sb)
+		} else {
+			p.release(m.sb)
+		}
+	}
+	return nil, wire.Errorf(wire.CodeUnavailable, "no sandbox could be bound in %d attempts; the broker's log has the reasons", bindAttempts)
 }
 
 // notWire makes an error of the platform one that can be told, without its
@@ -296,13 +334,14 @@ func notWire(err error, doing string) error {
 }
 
 func (b *Broker) describe(l *lease, execID string, c Caller) wire.Response {
-	name := l.sb.ID().Name
+	h := handle{claim: l.sb.ID().Name, lease: l.id, tenant: l.tenant}
 	r := wire.Response{
-		Lease:     b.secret.seal(handle{claim: name, tenant: l.tenant}),
+		Lease:     b.secret.seal(h),
 		ExpiresMS: l.until.UnixMilli(), Isolation: l.sb.Info().Isolation, RequestID: c.RequestID,
 	}
 	if execID != "" {
-		r.Exec = b.secret.seal(handle{claim: name, tenant: l.tenant, exec: execID})
+		h.exec = execID
+		r.Exec = b.secret.seal(h)
 	}
 	if l.kind == KindRun {
 		r.DetachGraceMS = l.pool.cfg.DetachGrace.Milliseconds()

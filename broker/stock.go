@@ -126,14 +126,34 @@ func (p *pool) drop(m *member) {
 // died drops a sandbox from the stock, if it is there.
 func (p *pool) died(id SandboxID) {
 	p.mu.Lock()
+	i := p.find(id)
 	var m *member
-	for _, s := range p.stock {
-		if s.sb.ID() == id {
-			m = s
-		}
+	if i >= 0 {
+		m = p.stock[i]
 	}
 	p.mu.Unlock()
 	if m != nil {
 		p.drop(m)
 	}
+}
+
+// lose removes a sandbox from the stock, if it is there, without ending it: it is
+// another replica's now.
+func (p *pool) lose(id SandboxID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := p.find(id)
+	if i < 0 {
+		return
+	}
+	m := p.stock[i]
+	p.stock = slices.Delete(p.stock, i, i+1)
+	close(m.left)
+	p.jobs.Go(m.ch.Close)
+	p.fill()
+}
+
+// find is a sandbox's place in the stock, or -1. mu is held.
+func (p *pool) find(id SandboxID) int {
+	return slices.IndexFunc(p.stock, func(m *member) bool { return m.sb.ID() == id })
 }

@@ -26,7 +26,7 @@ func TestBrokerRights(t *testing.T) {
 		"extensions.agents.x-k8s.io/sandboxclaims: get list watch create patch delete",
 		"extensions.agents.x-k8s.io/sandboxwarmpools: get list watch",
 		"agents.x-k8s.io/sandboxes: get list watch",
-		"/pods: get list watch",
+		"/pods: get list watch", "coordination.k8s.io/leases: get list watch create patch delete",
 		"/pods/exec: get create",
 	}, rights(t, role.Rules))
 

@@ -20,7 +20,9 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -32,6 +34,7 @@ import (
 	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // Names on the claims.
@@ -40,6 +43,7 @@ const (
 	managedBy        = "sandbox-broker"
 	labelInstance    = "sandbox-broker.dev/instance"
 	labelPool        = "sandbox-broker.dev/pool"
+	labelOwner       = "sandbox-broker.dev/owner" // the replica that counts it
 	labelTenant      = "sandbox-broker.dev/tenant-hash"
 	annotationRecord = "sandbox-broker.dev/record"
 )
@@ -50,6 +54,8 @@ const (
 	maxDials = 16
 	// indexClaim finds pods by the claim they were adopted for.
 	indexClaim = "claim-uid"
+	// indexPool finds claims by their pool.
+	indexPool = "pool"
 )
 
 // Options configure a Provider.
@@ -67,7 +73,7 @@ type Options struct {
 // DefaultRunner is where the templates of deploy/ put the runner.
 const DefaultRunner = "/opt/sandbox-runner/sandbox-runner"
 
-// Provider implements broker.Provider and broker.WarmCounter.
+// Provider implements broker.Shared and broker.WarmCounter.
 type Provider struct {
 	opts   Options
 	client client.Client // reads from cache
@@ -80,6 +86,8 @@ type Provider struct {
 	waiting map[types.UID]chan struct{}
 	known   map[types.UID]broker.SandboxID // by the claim's UID
 	died    func(broker.SandboxID, broker.Fate)
+	moved   func(broker.SandboxID)
+	replica string // this one, once it has joined
 }
 
 // New connects to the cluster and waits until its watches have synchronised, at
@@ -107,7 +115,7 @@ func New(ctx, life context.Context, o Options) (*Provider, error) {
 		}
 	}()
 	if !p.cache.WaitForCacheSync(ctx) {
-		return nil, fmt.Errorf("agentsandbox: the watches in namespace %s did not start: are agent-sandbox's CRDs installed, and may this account list claims, pods and warm pools there? %w", o.Namespace, ctx.Err())
+		return nil, fmt.Errorf("agentsandbox: the watches in namespace %s did not start: are agent-sandbox's CRDs installed, and may this account list claims, pods, warm pools and coordination Leases there? %w", o.Namespace, ctx.Err())
 	}
 	return p, nil
 }
@@ -115,7 +123,7 @@ func New(ctx, life context.Context, o Options) (*Provider, error) {
 // connect builds the clients and the caches of what this broker needs to see.
 func (p *Provider) connect() error {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, extensionsv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, extensionsv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("agentsandbox: registering types: %w", err)
 		}
@@ -132,6 +140,7 @@ func (p *Provider) connect() error {
 			&extensionsv1beta1.SandboxClaim{}:    {Label: p.ours()},
 			&corev1.Pod{}:                        {Label: labels.NewSelector().Add(*adopted)},
 			&extensionsv1beta1.SandboxWarmPool{}: {},
+			&coordinationv1.Lease{}:              {Label: p.ours()},
 		},
 	})
 	if err != nil {
@@ -169,7 +178,7 @@ func (p *Provider) Warm(warmPool string) int {
 // List implements broker.Provider.
 func (p *Provider) List(ctx context.Context) ([]broker.Sandbox, error) {
 	var claims extensionsv1beta1.SandboxClaimList
-	if err := p.live.List(ctx, &claims, client.InNamespace(p.opts.Namespace), client.MatchingLabelsSelector{Selector: p.ours()}); err != nil {
+	if err := p.client.List(ctx, &claims, client.InNamespace(p.opts.Namespace)); err != nil {
 		return nil, fmt.Errorf("agentsandbox: listing claims: %w", err)
 	}
 	var out []broker.Sandbox
@@ -182,9 +191,40 @@ func (p *Provider) List(ctx context.Context) ([]broker.Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, p.adopted(c, pod))
+		out = append(out, p.describe(c, pod))
 	}
 	return out, nil
+}
+
+// Find implements broker.Shared.
+func (p *Provider) Find(ctx context.Context, name string) (broker.Sandbox, error) {
+	var c extensionsv1beta1.SandboxClaim
+	err := p.live.Get(ctx, client.ObjectKey{Namespace: p.opts.Namespace, Name: name}, &c) // it may have just been recorded
+	ours := err == nil && p.ours().Matches(labels.Set(c.Labels)) && c.DeletionTimestamp.IsZero()
+	if apierrors.IsNotFound(err) || err == nil && !ours {
+		return nil, wire.Errorf(wire.CodeLeaseExpired, "the lease has ended")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agentsandbox: reading claim %s: %w", name, err)
+	}
+	pod, err := p.podOf(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	return p.adopted(&c, pod), nil
+}
+
+// TakeOver implements broker.Shared.
+func (p *Provider) TakeOver(ctx context.Context, sb broker.Sandbox, replica string) error {
+	s, ok := sb.(*sandbox)
+	if !ok {
+		return fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
+	}
+	if err := s.own(ctx, replica); err != nil {
+		return err
+	}
+	p.keep(s)
+	return nil
 }
 
 // podOf finds the pod adopted for a claim; nil when there is none.
@@ -202,10 +242,25 @@ func (p *Provider) podOf(ctx context.Context, c *extensionsv1beta1.SandboxClaim)
 	return nil, nil
 }
 
-// adopted makes the Sandbox of a claim and its pod, which may be nil, and from
-// now on reports its death.
+// adopted is describe, and from now on the sandbox's death is reported.
 func (p *Provider) adopted(c *extensionsv1beta1.SandboxClaim, pod *corev1.Pod) *sandbox {
-	s := &sandbox{p: p, id: broker.SandboxID{Name: c.Name, Claim: string(c.UID)}, info: broker.SandboxInfo{Pool: c.Labels[labelPool]}}
+	s := p.describe(c, pod)
+	p.keep(s)
+	return s
+}
+
+// keep reports the sandbox's death from now on.
+func (p *Provider) keep(s *sandbox) {
+	uid := types.UID(s.id.Claim)
+	p.mu.Lock()
+	p.known[uid] = s.id
+	p.mu.Unlock()
+	p.check(uid)
+}
+
+// describe makes the Sandbox of a claim and its pod, which may be nil.
+func (p *Provider) describe(c *extensionsv1beta1.SandboxClaim, pod *corev1.Pod) *sandbox {
+	s := &sandbox{p: p, id: broker.SandboxID{Name: c.Name, Claim: string(c.UID)}, info: broker.SandboxInfo{Pool: c.Labels[labelPool], Owner: c.Labels[labelOwner]}}
 	if pod != nil {
 		s.id.Pod, s.pod = string(pod.UID), pod.Name
 		s.info.Warm = pod.Name != c.Name
@@ -221,9 +276,5 @@ func (p *Provider) adopted(c *extensionsv1beta1.SandboxClaim, pod *corev1.Pod) *
 			s.info.Record = &r
 		}
 	}
-	p.mu.Lock()
-	p.known[c.UID] = s.id
-	p.mu.Unlock()
-	p.check(c.UID)
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // sandbox is a claim with the pod that was adopted for it.
@@ -73,6 +75,34 @@ func (s *sandbox) patch(ctx context.Context, until time.Time, metadata map[strin
 	if err := s.p.client.Patch(ctx, s.object(), client.RawPatch(types.MergePatchType, body)); err != nil {
 		return fmt.Errorf("agentsandbox: patching claim %s: %w", s.id.Name, err)
 	}
+	return nil
+}
+
+// own makes a replica the owner, in one step with the check that nobody else has
+// become it.
+func (s *sandbox) own(ctx context.Context, replica string) error {
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value string `json:"value"`
+	}
+	label := "/metadata/labels/" + strings.ReplaceAll(labelOwner, "/", "~1") // RFC 6901, 3
+	ops := []op{{"test", "/metadata/uid", s.id.Claim}, {"test", label, s.info.Owner}, {"replace", label, replica}}
+	if s.info.Owner == "" { // of a broker that knew no owners
+		ops = []op{{"test", "/metadata/uid", s.id.Claim}, {"add", label, replica}}
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return fmt.Errorf("agentsandbox: encoding a patch: %w", err)
+	}
+	err = s.p.client.Patch(ctx, s.object(), client.RawPatch(types.JSONPatchType, body))
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err): // a test failed, or it is gone
+		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
+	case err != nil:
+		return fmt.Errorf("agentsandbox: taking claim %s over: %w", s.id.Name, err)
+	}
+	s.info.Owner = replica
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (p *Provider) newClaim(req broker.TakeRequest) *extensionsv1beta1.SandboxCl
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.opts.Namespace,
 			Name:      "sbx-" + hex.EncodeToString(b[:]),
-			Labels:    map[string]string{labelManagedBy: managedBy, labelInstance: p.opts.Instance, labelPool: req.Pool},
+			Labels:    map[string]string{labelManagedBy: managedBy, labelInstance: p.opts.Instance, labelPool: req.Pool, labelOwner: req.Owner},
 		},
 		Spec: extensionsv1beta1.SandboxClaimSpec{
 			WarmPoolRef: extensionsv1beta1.SandboxWarmPoolRef{Name: req.WarmPool},

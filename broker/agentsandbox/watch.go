@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -24,6 +25,12 @@ func (p *Provider) observe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agentsandbox: indexing pods: %w", err)
 	}
+	err = p.cache.IndexField(ctx, &extensionsv1beta1.SandboxClaim{}, indexPool, func(o client.Object) []string {
+		return []string{o.GetLabels()[labelPool]}
+	})
+	if err != nil {
+		return fmt.Errorf("agentsandbox: indexing claims: %w", err)
+	}
 	pods, err := p.cache.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("agentsandbox: watching pods: %w", err)
@@ -35,11 +42,14 @@ func (p *Provider) observe(ctx context.Context) error {
 	if _, err := p.cache.GetInformer(ctx, &extensionsv1beta1.SandboxWarmPool{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("agentsandbox: watching warm pools: %w", err)
 	}
+	if _, err := p.cache.GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("agentsandbox: watching coordination Leases: %w", err)
+	}
 	if _, err := pods.AddEventHandler(handler(p.podChanged, p.podGone)); err != nil {
 		return fmt.Errorf("agentsandbox: watching pods: %w", err)
 	}
 	if _, err := claims.AddEventHandler(handler(
-		func(_, c *extensionsv1beta1.SandboxClaim) { p.changed(c.UID) },
+		p.claimChanged,
 		func(c *extensionsv1beta1.SandboxClaim) {
 			p.changed(c.UID)
 			p.report(c.UID, "", fateDeleted("the claim was deleted"))
@@ -78,6 +88,23 @@ func handler[T client.Object](changed func(old, now T), gone func(T)) toolscache
 				gone(last)
 			}
 		},
+	}
+}
+
+// claimChanged wakes who waits for the claim, and tells the broker when another
+// replica has taken it over.
+func (p *Provider) claimChanged(old, c *extensionsv1beta1.SandboxClaim) {
+	p.changed(c.UID)
+	if old == nil || old.Labels[labelOwner] == c.Labels[labelOwner] {
+		return
+	}
+	p.mu.Lock()
+	id, ok := p.known[c.UID]
+	moved := p.moved
+	ok = ok && moved != nil && old.Labels[labelOwner] == p.replica
+	p.mu.Unlock()
+	if ok {
+		moved(id)
 	}
 }
 

@@ -38,6 +38,7 @@ const (
 type site struct {
 	t        *testing.T
 	provider *processtest.Provider
+	replica  *processtest.Replica // the provider as the broker has it; nil: it has it alone
 	broker   *broker.Broker
 	edge     *server.Server
 	http     *httptest.Server
@@ -67,8 +68,12 @@ func (s *site) serve(pools ...broker.PoolConfig) {
 		pools = []broker.PoolConfig{pool()}
 	}
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	var p broker.Provider = s.provider
+	if s.replica != nil {
+		p = s.replica
+	}
 	b, err := broker.New(context.Background(), broker.Options{
-		Pools: pools, Provider: s.provider, Secret: []byte(strings.Repeat("s", broker.MinSecret)), Metrics: s.metrics, Log: log,
+		Pools: pools, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)), Metrics: s.metrics, Log: log,
 	})
 	require.NoError(s.t, err)
 	tokens, err := auth.NewStatic([]auth.StaticToken{{Token: tokenA, Tenant: "a"}, {Token: tokenB, Tenant: "b"}})

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +31,9 @@ type Provider struct {
 
 	mu        sync.Mutex // guards the rest
 	sandboxes map[string]*Sandbox
-	died      func(broker.SandboxID, broker.Fate)
+	watchers  map[int]func(broker.SandboxID, broker.Fate)
+	watches   int
+	replicas  []*Replica
 	takeError error
 	hold      chan struct{}
 	records   chan struct{} // Record waits for it; nil: it does not
@@ -38,7 +42,7 @@ type Provider struct {
 
 // New makes a provider whose sandboxes end with the test.
 func New(t *testing.T) *Provider {
-	p := &Provider{t: t, sandboxes: map[string]*Sandbox{}}
+	p := &Provider{t: t, sandboxes: map[string]*Sandbox{}, watchers: map[int]func(broker.SandboxID, broker.Fate){}}
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -149,7 +153,7 @@ func (p *Provider) Take(ctx context.Context, req broker.TakeRequest) (broker.San
 	var b [8]byte
 	_, _ = rand.Read(b[:])
 	name := "sbx-" + hex.EncodeToString(b[:])
-	s := &Sandbox{p: p, id: broker.SandboxID{Name: name, Claim: name + "-claim", Pod: name + "-pod"}, pool: req.Pool, socket: "@processtest-" + name}
+	s := &Sandbox{p: p, id: broker.SandboxID{Name: name, Claim: name + "-claim", Pod: name + "-pod"}, pool: req.Pool, owner: req.Owner, socket: "@processtest-" + name}
 	if err := s.start(); err != nil {
 		return nil, err
 	}
@@ -175,12 +179,14 @@ func (p *Provider) List(context.Context) ([]broker.Sandbox, error) {
 // Watch implements broker.Provider.
 func (p *Provider) Watch(ctx context.Context, died func(broker.SandboxID, broker.Fate)) error {
 	p.mu.Lock()
-	p.died = died
+	p.watches++
+	id := p.watches
+	p.watchers[id] = died
 	p.mu.Unlock()
 	<-ctx.Done()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.died = nil
+	delete(p.watchers, id)
 	return nil
 }
 
@@ -213,6 +219,7 @@ type Sandbox struct {
 	dir    string
 
 	mu       sync.Mutex // guards the rest
+	owner    string
 	cmd      *exec.Cmd
 	end      *time.Timer // the sandbox's own end
 	record   *broker.Record
@@ -254,9 +261,9 @@ func (s *Sandbox) stop() {
 func (s *Sandbox) Die(f broker.Fate) {
 	s.p.remove(s)
 	s.p.mu.Lock()
-	died := s.p.died
+	watchers := slices.Collect(maps.Values(s.p.watchers))
 	s.p.mu.Unlock()
-	if died != nil {
+	for _, died := range watchers {
 		died(s.id, f)
 	}
 }
@@ -301,12 +308,19 @@ func (s *Sandbox) Recorded() *broker.Record {
 	return s.record
 }
 
+// Owner is the replica that owns the sandbox.
+func (s *Sandbox) Owner() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner
+}
+
 // ID implements broker.Sandbox.
 func (s *Sandbox) ID() broker.SandboxID { return s.id }
 
 // Info implements broker.Sandbox.
 func (s *Sandbox) Info() broker.SandboxInfo {
-	return broker.SandboxInfo{Pool: s.pool, Isolation: "none", Warm: true, Record: s.Recorded()}
+	return broker.SandboxInfo{Pool: s.pool, Owner: s.Owner(), Isolation: "none", Warm: true, Record: s.Recorded()}
 }
 
 // Dial implements broker.Sandbox.
