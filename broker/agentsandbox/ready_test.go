@@ -135,7 +135,7 @@ func TestATakeMakesAClaimWithAnEnd(t *testing.T) {
 	t.Parallel()
 	p := provider(t, asAgentSandbox(says("Ready", metav1.ConditionTrue, "DependenciesReady")), readyPod())
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s, err := p.Take(t.Context(), broker.TakeRequest{Pool: "python", WarmPool: "pool", Until: until})
+	s, err := p.Take(t.Context(), broker.TakeRequest{Owner: "r1", Pool: "python", WarmPool: "pool", Until: until})
 	require.NoError(t, err)
 	require.Equal(t, "pod-1", s.ID().Pod)
 
@@ -143,7 +143,7 @@ func TestATakeMakesAClaimWithAnEnd(t *testing.T) {
 	require.Len(t, made, 1)
 	require.Equal(t, s.ID().Name, made[0].Name)
 	require.Equal(t, "sandboxes", made[0].Namespace)
-	require.Equal(t, map[string]string{labelManagedBy: managedBy, labelInstance: "i", labelPool: "python"}, made[0].Labels)
+	require.Equal(t, map[string]string{labelManagedBy: managedBy, labelInstance: "i", labelPool: "python", labelOwner: "r1"}, made[0].Labels)
 	require.Equal(t, "pool", made[0].Spec.WarmPoolRef.Name)
 	require.Empty(t, made[0].Spec.Env, "it would force a cold start")
 	require.Equal(t, extensionsv1beta1.ShutdownPolicyDelete, made[0].Spec.Lifecycle.ShutdownPolicy)

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -96,7 +97,7 @@ func kubernetes() (client.Client, error) {
 		return nil, err
 	}
 	scheme := k8sruntime.NewScheme()
-	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
+	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
