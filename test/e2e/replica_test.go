@@ -100,7 +100,7 @@ func TestReplicas(t *testing.T) {
 	}
 	require.NoError(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
-	<-ended // however its client takes it
+	_ = <-ended // however its client takes it
 
 	_, err = there.Command("touch", "go").Output(ctx)
 	require.NoError(t, err)
