@@ -1,4 +1,5 @@
 import tempfile, os, warnings
+tempfile._name_sequence = iter("name%d" % i for i in range(100))  # warnings print the names
 warnings.showwarning = lambda m, c, *a, **k: print("warning", c.__name__, str(m).partition("tmp")[0].partition(" object")[0])
 warnings.simplefilter("always")
 t = tempfile.TemporaryDirectory(dir=".")
