@@ -29,7 +29,7 @@ const (
 	maxResponseHeader = 8 << 10
 	// maxAnswer bounds the body of a simple answer, in bytes.
 	maxAnswer = 64 << 10
-	// pingAfter and pingTimeout find a channel that died silently.
+	// pingAfter and pingTimeout find a channel that died silently; see pulse.go.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
@@ -42,6 +42,8 @@ type Client struct {
 	boot string
 	conn net.Conn
 	h2   *http.ClientConn
+
+	pulse pulse
 
 	once sync.Once
 	done chan struct{}
@@ -74,7 +76,8 @@ func open(ctx context.Context, conn net.Conn, key []byte, expectBoot string) (*C
 		return nil, err
 	}
 	c := &Client{boot: boot, done: make(chan struct{})}
-	c.conn = &watchedConn{Conn: conn, closed: c.markDone}
+	c.pulse = pulse{after: pingAfter, patience: pingTimeout, ask: c.alive, dead: c.Close}
+	c.conn = &watchedConn{Conn: conn, heard: c.pulse.hear, closed: c.markDone}
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	t := &http.Transport{
@@ -87,14 +90,13 @@ func open(ctx context.Context, conn net.Conn, key []byte, expectBoot string) (*C
 			MaxReceiveBufferPerStream:     streamWindow,
 			MaxReceiveBufferPerConnection: connWindow,
 			MaxDecoderHeaderTableSize:     4 << 10,
-			SendPingTimeout:               pingAfter,
-			PingTimeout:                   pingTimeout,
 		},
 	}
 	c.h2, err = t.NewClientConn(ctx, "http", "runner:80")
 	if err != nil {
 		return nil, fmt.Errorf("channel: starting HTTP/2: %w", err)
 	}
+	c.pulse.start()
 	return c, nil
 }
 
@@ -111,7 +113,12 @@ func (c *Client) Close() {
 	c.markDone()
 }
 
-func (c *Client) markDone() { c.once.Do(func() { close(c.done) }) }
+func (c *Client) markDone() {
+	c.once.Do(func() {
+		close(c.done)
+		c.pulse.stop()
+	})
+}
 
 // Bind gives the sandbox to a lease; see [Bind]. A sandbox that belongs to
 // another lease answers an error that IsBoundElsewhere knows.
@@ -239,17 +246,4 @@ func (s *ExecStream) Close() {
 	if s.body != nil {
 		_ = s.body.Close()
 	}
-}
-
-// watchedConn tells when the connection under HTTP/2 has been closed, by whom
-// ever.
-type watchedConn struct {
-	net.Conn
-	closed func()
-}
-
-// Close closes the connection and tells.
-func (c *watchedConn) Close() error {
-	c.closed()
-	return c.Conn.Close()
 }
