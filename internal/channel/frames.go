@@ -13,6 +13,10 @@ import (
 // lengthSize is the length before each frame, in bytes.
 const lengthSize = 4
 
+// readBuffer is how much of a body is read ahead, in bytes: several small frames. A
+// large one is read past it, and every open exec holds one at each end.
+const readBuffer = 4 << 10
+
 // maxFrame bounds an encoded frame: the largest request.
 const maxFrame = wire.HeaderSize + wire.MaxControl + wire.MaxCode
 
@@ -25,7 +29,7 @@ type FrameReader struct {
 
 // NewFrameReader reads frames of at most limit bytes of payload from r.
 func NewFrameReader(r io.Reader, limit int) *FrameReader {
-	return &FrameReader{r: bufio.NewReaderSize(r, 16<<10), limit: limit + wire.HeaderSize}
+	return &FrameReader{r: bufio.NewReaderSize(r, readBuffer), limit: limit + wire.HeaderSize}
 }
 
 // Read returns the next frame, io.EOF at the clean end of the body. The payload
