@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 // DefaultSocket is the abstract Unix socket of the server. An abstract name has
@@ -130,8 +131,10 @@ func server(h http.Handler) *http.Server {
 		ReadHeaderTimeout: handshakeTimeout,
 		MaxHeaderBytes:    8 << 10,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          maxStreams,
-			MaxReadFrameSize:              256 << 10,
+			MaxConcurrentStreams: maxStreams,
+			// Input comes in frames of wire.MaxData. A larger size would make the broker
+			// hold a buffer of that size for each open exec.
+			MaxReadFrameSize:              wire.MaxData,
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 1 << 20,
 		},
