@@ -62,6 +62,7 @@ func (p *pool) look(m *member) {
 func (p *pool) popStock() *member {
 	for len(p.stock) > 0 {
 		m := p.stock[0]
+		p.stock[0] = nil // the array lives on, and would hold it
 		p.stock = p.stock[1:]
 		close(m.left)
 		select {
