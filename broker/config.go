@@ -19,6 +19,7 @@ type PoolConfig struct {
 
 	MaxSandboxes int // stock and leases together; default 10
 	Stock        int // sandboxes taken ahead; default 0
+	Refills      int // takes for the stock at once; default 4
 	// Spares are the languages of which a sandbox in stock, and one that was
 	// acquired, keeps an interpreter started; nil: Languages, empty: none.
 	Spares []string
@@ -64,6 +65,7 @@ const (
 func (c PoolConfig) WithDefaults() PoolConfig {
 	def(&c.WarmPool, c.Name)
 	def(&c.MaxSandboxes, 10)
+	def(&c.Refills, 4)
 	def(&c.Cold, ColdQueue)
 	def(&c.QueueLength, 100)
 	def(&c.QueueTimeout, 30*time.Second)
@@ -104,6 +106,8 @@ func (c PoolConfig) Check() error {
 		return bad("maxSandboxes", 1, "at least 1 is needed, not %d", c.MaxSandboxes)
 	case c.Stock < 0 || c.Stock > c.MaxSandboxes:
 		return bad("stock", int64(c.MaxSandboxes), "a stock of %d must lie between 0 and maxSandboxes (%d)", c.Stock, c.MaxSandboxes)
+	case c.Refills < 1:
+		return bad("refills", 1, "at least 1 is needed, not %d", c.Refills)
 	case c.Cold != ColdQueue && c.Cold != ColdAllow:
 		return bad("cold", 0, "%q is neither queue nor allow", c.Cold)
 	case c.QueueLength < 1:

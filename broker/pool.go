@@ -19,8 +19,6 @@ const (
 	// takeBackoffMin and takeBackoffMax bound the pause after failed takes.
 	takeBackoffMin = 500 * time.Millisecond
 	takeBackoffMax = 15 * time.Second
-	// maxRefills bounds the takes for the stock at once: each costs the cluster a pod.
-	maxRefills = 4
 	// refillDelay is the pause before a sandbox that was handed out of the stock is
 	// replaced, unless somebody waits: its first program comes first.
 	refillDelay = 50 * time.Millisecond
@@ -203,7 +201,7 @@ func (p *pool) fill() {
 	if p.closed || p.retry != nil {
 		return
 	}
-	n := p.waiters.Len() + min(p.share()-len(p.stock), maxRefills) - p.taking
+	n := p.waiters.Len() + min(p.share()-len(p.stock), p.cfg.Refills) - p.taking
 	room := p.cfg.MaxSandboxes - p.taking - len(p.stock) - p.leased - p.ending
 	if p.foreign != nil {
 		room -= p.foreign(p.cfg.Name)

@@ -76,6 +76,7 @@ type Pool struct {
 	Tenants      []string `yaml:"tenants"`
 	MaxSandboxes int      `yaml:"maxSandboxes"`
 	Stock        int      `yaml:"stock"`
+	Refills      int      `yaml:"refills"`
 	// Spares is nil when the key is not there; an empty list means none.
 	Spares       []string            `yaml:"spares"`
 	Preload      map[string][]string `yaml:"preload"`
@@ -213,7 +214,7 @@ func (c *Config) checkPools() error {
 func (p Pool) Broker() broker.PoolConfig {
 	return broker.PoolConfig{
 		Name: p.Name, WarmPool: p.WarmPool, Languages: p.Languages, Tenants: p.Tenants,
-		MaxSandboxes: p.MaxSandboxes, Stock: p.Stock, Spares: p.Spares, Preload: p.Preload, Cold: p.Cold,
+		MaxSandboxes: p.MaxSandboxes, Stock: p.Stock, Refills: p.Refills, Spares: p.Spares, Preload: p.Preload, Cold: p.Cold,
 		QueueLength: p.Queue.Length, QueueTimeout: p.Queue.Timeout.D, ReadyTimeout: p.ReadyTimeout.D,
 		DefaultTimeout: p.Timeout.Default.D, MaxTimeout: p.Timeout.Max.D, CodeLimit: int(p.CodeLimit),
 		DefaultTTL: p.Lease.Default.D, MaxTTL: p.Lease.Max.D, DetachGrace: p.DetachGrace.D, Linger: p.Linger.D,

@@ -53,6 +53,7 @@ func TestBadFiles(t *testing.T) {
 		"no pools":                  {"provider: {agentSandbox: {namespace: n}}\n", "pools: at least one is needed"},
 		"twice the same pool":       {"provider: {agentSandbox: {namespace: n}}\npools:\n- name: p\n- name: p\n", "f.yaml:4: pools[1].name: the name \"p\" is taken"},
 		"pool without a name":       {"provider: {agentSandbox: {namespace: n}}\npools:\n- stock: 1\n", "f.yaml:3: pools[0].name: a pool needs a name"},
+		"refills below one":         {"provider: {agentSandbox: {namespace: n}}\npools:\n- name: p\n  refills: -1\n", "f.yaml:4: pools[0].refills: at least 1 is needed, not -1"},
 		"stock over maximum":        {"provider: {agentSandbox: {namespace: n}}\npools:\n- name: p\n  maxSandboxes: 2\n  stock: 3\n", "f.yaml:5: pools[0].stock: a stock of 3 must lie between 0 and maxSandboxes (2)"},
 		"timeout too long":          {"provider: {agentSandbox: {namespace: n}}\npools:\n- name: p\n  timeout:\n    max: 301s\n", "f.yaml:5: pools[0].timeout.max: 5m1s must lie between 1s and 5m0s"},
 		"bad tenant":                {"provider: {agentSandbox: {namespace: n}}\npools:\n- name: p\n  tenants: [a, 'b c']\n", "f.yaml:4: pools[0].tenants[1]: \"b c\" is not"},
