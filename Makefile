@@ -15,6 +15,8 @@ E2E_TIMEOUT ?= 28m
 CLUSTER_UP_ARGS ?=
 # Given to `bin/sandbox-broker bench`.
 BENCH_ARGS ?=
+# Given to `bin/bench-scale`, for example '--check' or '--profile DIR'.
+BENCH_SCALE_ARGS ?=
 
 MODULE   := github.com/sandbox-broker/sandbox-broker
 LDFLAGS  := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) -X $(MODULE)/internal/version.Commit=$(COMMIT)
@@ -76,6 +78,11 @@ golden: ## Write the golden files of manifests, frames and help texts anew
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz target for FUZZTIME
 	GO='$(GO)' hack/fuzz-short.sh $(FUZZTIME)
+
+.PHONY: bench-scale
+bench-scale: ## Measure what 10,000 leases cost, without a cluster
+	$(GO) build -o $(BIN)/bench-scale ./hack/bench-scale
+	$(BIN)/bench-scale $(BENCH_SCALE_ARGS)
 
 ## The local cluster (root, Linux)
 
