@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
@@ -14,12 +15,13 @@ import (
 func (r *relay) fromRunner(f wire.Frame) (*wire.Ending, error) {
 	switch f.Kind {
 	case wire.KindResponse:
-		r.started()
-		return nil, nil
+		return nil, r.started(f)
 	case wire.KindStdout:
 		return nil, r.output(wire.Stdout, f)
 	case wire.KindStderr:
 		return nil, r.output(wire.Stderr, f)
+	case wire.KindDiscarded:
+		return nil, r.discarded(f)
 	case wire.KindWindow:
 		return nil, r.stdinWindow(f)
 	case wire.KindExit:
@@ -35,19 +37,45 @@ func (r *relay) fromRunner(f wire.Frame) (*wire.Ending, error) {
 }
 
 // started notes that the program runs: from now on the stream only attaches.
-func (r *relay) started() {
+func (r *relay) started(f wire.Frame) error {
+	var s channel.Started
+	if err := json.Unmarshal(f.Payload, &s); err != nil {
+		return r.hostile("sent an answer that is none")
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.began.IsZero() {
 		r.began = time.Now()
+		close(r.running)
 	}
 	r.lease.mark()
 	if r.start.AttachOnly {
-		return
+		return nil
 	}
 	r.code = nil
+	r.joined = !s.New // the ID existed: its input began with another client
 	r.watchDeadline(r.start.Timeout)
 	r.start.AttachOnly, r.start.Program = true, nil
+	return nil
+}
+
+// discarded passes on that output goes on behind a gap.
+func (r *relay) discarded(f wire.Frame) error {
+	d, err := wire.ParseDiscarded(f)
+	if err != nil {
+		return r.hostile("discarded what is no output")
+	}
+	r.mu.Lock()
+	ok := d.To > r.sent[d.FD]
+	if ok {
+		r.sent[d.FD], r.gapTo[d.FD] = d.To, d.To
+		r.moved()
+	}
+	r.mu.Unlock()
+	if !ok {
+		return r.hostile("discarded output that was sent")
+	}
+	return r.client.Send(d.Frame(0))
 }
 
 // output passes bytes on, if they are the next ones and paid for.
@@ -115,7 +143,9 @@ func (r *relay) ending(f wire.Frame) (*wire.Ending, error) {
 	n.Cause, n.ExitCode = "", n.ExitCode&0xff
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n.Complete = n.StdoutBytes == r.sent[wire.Stdout] && n.StderrBytes == r.sent[wire.Stderr]
+	n.StdoutDiscardedTo, n.StderrDiscardedTo = r.gapTo[wire.Stdout], r.gapTo[wire.Stderr]
+	n.Complete = n.StdoutBytes == r.sent[wire.Stdout] && n.StderrBytes == r.sent[wire.Stderr] &&
+		n.StdoutDiscardedTo == 0 && n.StderrDiscardedTo == 0
 	return &n, nil
 }
 

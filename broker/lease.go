@@ -189,6 +189,14 @@ func (l *lease) detach() {
 	})
 }
 
+// shared reports whether another stream than the caller's is attached: its client
+// may have come back before the broker noticed that a connection is dead.
+func (l *lease) shared() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.clients > 1
+}
+
 // channel returns the open channel, dialling again if it broke: at most one
 // dialling at a time, at most until ctx or the lease ends. A runner that is not
 // the bound one ends the lease.

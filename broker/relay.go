@@ -29,6 +29,10 @@ const forgetTimeout = 2 * time.Second
 // maxHeld bounds the signals remembered for a channel that is being reopened.
 const maxHeld = 16
 
+// startPatience bounds how long a program whose client has gone may still be on its way
+// to the sandbox: the client has its handle, and may come back for it.
+const startPatience = 5 * time.Second
+
 // errChannel marks a failure of the channel, as opposed to one of the client or
 // of the request.
 var errChannel = errors.New("the channel broke")
@@ -57,12 +61,14 @@ type relay struct {
 	stdinTo   *uint64             // the input's length, once known
 	held      []wire.Frame        // signals and cancels sent so far
 	overtime  *overtime           // what the runner may still do after the deadline; see backstop.go
+	gapTo     [3]uint64           // by FD: where the last gap in what was passed on ends (1, 2)
+	running   chan struct{}       // closed when the runner has answered
 	confirmed chan struct{}       // closed when the client has the ending
 	hasDone   bool                // confirmed is closed
 }
 
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
-	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, file: st.Program != nil && st.Program.File != nil, confirmed: make(chan struct{})}
+	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }
@@ -81,7 +87,9 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 			cancel(err)
 		}
 	}()
-	n, err = r.loop(ctx)
+	starting, stop := r.outlasting(ctx)
+	n, err = r.loop(starting)
+	stop()
 	if err != nil {
 		return nil, false, err
 	}
@@ -97,6 +105,30 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 		return n, false, nil
 	case <-ctx.Done():
 		return n, false, context.Cause(ctx)
+	}
+}
+
+// outlasting is ctx, but a client that goes away ends it only when the program is
+// there: it has the handle, and going away is no cancel. A file that nobody can take
+// up is not moved for nobody.
+func (r *relay) outlasting(ctx context.Context) (context.Context, func()) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	starts := !r.file && !r.start.AttachOnly
+	stop := context.AfterFunc(ctx, func() {
+		if starts && isClientGone(context.Cause(ctx)) {
+			late := time.NewTimer(startPatience)
+			defer late.Stop()
+			select {
+			case <-r.running:
+			case <-late.C:
+			case <-r.lease.dead:
+			}
+		}
+		end(context.Cause(ctx))
+	})
+	return longer, func() {
+		stop()
+		end(nil)
 	}
 }
 
@@ -138,7 +170,7 @@ func (r *relay) loop(ctx context.Context) (*wire.Ending, error) {
 		ch, err := r.lease.channel(ctx)
 		if errors.Is(err, errLeaseDead) {
 			if r.lease.isAway() {
-				return nil, &wire.Error{Code: wire.CodeUnavailable, Reason: reasonMoved, Message: "another replica has taken the exec over; attach again"}
+				return nil, &wire.Error{Code: wire.CodeUnavailable, Reason: wire.ReasonMoved, Message: "another replica has taken the exec over; attach again"}
 			}
 			return r.lost(), nil
 		}
@@ -246,7 +278,7 @@ func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
 		r.lease.disown()
 		return nil, wire.Errorf(wire.CodeUnavailable, "%s", r.lease.fate.Message)
 	}
-	if r.hasStarted() && e.Code == wire.CodeNotFound {
+	if r.hasStarted() && e.Code == wire.CodeNotFound && e.Reason != wire.ReasonConfirmed {
 		// The runner that was bound does not forget: somebody tampered with it.
 		_ = r.hostile("no longer knows the exec")
 		return r.lost(), nil

@@ -59,9 +59,6 @@ func (b *Broker) Do(ctx context.Context, c Caller, req wire.Request, code []byte
 	return err
 }
 
-// reasonMoved marks an exec that goes on at another replica.
-const reasonMoved = "moved"
-
 // reasonCanceled marks a wait that its caller ended: no failure of the broker.
 const reasonCanceled = "canceled"
 
@@ -139,7 +136,7 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		return err
 	}
 	switch {
-	case confirmed, n != nil && err == nil: // nobody needs the sandbox any more
+	case confirmed, n != nil && err == nil && !l.shared(): // nobody needs the sandbox any more
 		l.end(fateReleased)
 	case !st.AttachOnly && !r.hasStarted(): // nothing runs in it
 		l.end(fateReleased)

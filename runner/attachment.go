@@ -31,7 +31,7 @@ type attachment struct {
 	stdinTaken uint64    // last acknowledged to the client
 }
 
-var errSuperseded = wire.Errorf(wire.CodeConflict, "another client attached to this exec")
+var errSuperseded = &wire.Error{Code: wire.CodeConflict, Reason: wire.ReasonSuperseded, Message: "another client attached to this exec"}
 
 func newAttachment(e *execution, out *channel.FrameWriter, s channel.Start) (*attachment, error) {
 	a := &attachment{exec: e, out: out, ready: make(chan struct{}, 1)}
@@ -111,7 +111,7 @@ func (a *attachment) handle(f wire.Frame) error {
 		if sig == 0 {
 			return wire.Invalid("signal.name", 0, "%q is no signal's name; use one like SIGINT", s.Name)
 		}
-		e.signal(sig)
+		e.signalOnce(f.Offset, sig)
 	case wire.KindCancel:
 		e.end(wire.ReasonCanceled)
 	case wire.KindDone:
@@ -222,7 +222,13 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		at, limit := a.sent[fd], a.limit[fd]
 		a.mu.Unlock()
-		b, _ := a.exec.output(fd).next(at, limit)
+		b, from, _ := a.exec.output(fd).next(at, limit)
+		if from > at {
+			if err := a.sendGap(fd, from); err != nil {
+				return false, err
+			}
+			at, progress = from, true
+		}
 		if len(b) == 0 {
 			continue
 		}
@@ -235,6 +241,14 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		progress = true
 	}
 	return progress, nil
+}
+
+// sendGap tells that the output goes on at to: what lies before it was discarded.
+func (a *attachment) sendGap(fd wire.FD, to uint64) error {
+	a.mu.Lock()
+	a.sent[fd] = to
+	a.mu.Unlock()
+	return a.out.Queue(wire.Discarded{FD: fd, To: to}.Frame(0))
 }
 
 // sendStdinWindow tells how far the input may go, if that has moved enough to be
@@ -254,7 +268,7 @@ func (a *attachment) drained() bool {
 		a.mu.Lock()
 		at := a.sent[fd]
 		a.mu.Unlock()
-		if _, done := a.exec.output(fd).next(at, at+1); !done {
+		if _, _, done := a.exec.output(fd).next(at, at+1); !done {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,19 +35,20 @@ type execution struct {
 	timer  *time.Timer // the deadline, then the grace after SIGTERM
 	ending *wire.Ending
 	reader *attachment // the one stream that gets the output
+	heard  []uint64    // the numbers of the newest signals; see signalOnce
 }
 
 // start runs a command. Its ID is free: the supervisor holds it.
-func (s *supervisor) start(id string, c command, withStdin bool, timeout time.Duration) (*execution, error) {
-	p, err := s.launch(&c, withStdin)
+func (s *supervisor) start(id string, c command, prog *wire.Program, timeout time.Duration) (*execution, error) {
+	p, err := s.launch(&c, prog.Stdin)
 	if err != nil {
 		return nil, err
 	}
 	e := &execution{
 		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, scratch: c.scratch,
-		out: newOutput(), err: newOutput(), gone: make(chan struct{}),
+		out: newOutput(prog.Retention), err: newOutput(prog.Retention), gone: make(chan struct{}),
 	}
-	if withStdin {
+	if prog.Stdin {
 		e.in = newInput(e.wake)
 		go e.in.feed(p.ours[0], e.gone)
 	}
@@ -93,6 +95,27 @@ func (e *execution) kill(reason wire.Reason, message string) {
 
 // signal passes a signal to the program's group.
 func (e *execution) signal(sig unix.Signal) { e.sup.reaper.kill(e.pid, true, sig) }
+
+// maxHeard bounds the signals of which an exec remembers the number. Several clients
+// that come back, each with all it may send again, have room.
+const maxHeard = 64
+
+// signalOnce passes a signal on unless one with its number came before: a client that
+// comes back cannot know what has arrived. 0 is no number.
+func (e *execution) signalOnce(number uint64, sig unix.Signal) {
+	if number != 0 {
+		e.mu.Lock()
+		known := slices.Contains(e.heard, number)
+		if !known {
+			e.heard = append(e.heard[max(0, len(e.heard)-maxHeard+1):], number)
+		}
+		e.mu.Unlock()
+		if known {
+			return
+		}
+	}
+	e.signal(sig)
+}
 
 // leftoverPause is how long the outputs of a program that has ended may take to their
 // end before something it left behind is taken to hold them.

@@ -21,9 +21,11 @@ const (
 )
 
 // output keeps what a program wrote to one descriptor: every byte from the
-// acknowledged offset to what has been read so far.
+// acknowledged offset to what has been read so far. As a ring it keeps the newest
+// bytes instead, whether they are acknowledged or not, and the program never waits.
 type output struct {
 	room chan struct{} // signalled, with room for one, when bytes are acknowledged
+	ring bool
 
 	mu     sync.Mutex // guards the rest
 	chunks [][]byte   // full chunks but the last; the first one starts at base
@@ -33,7 +35,9 @@ type output struct {
 	closed bool       // nothing more will come
 }
 
-func newOutput() *output { return &output{room: make(chan struct{}, 1)} }
+func newOutput(retention wire.Retention) *output {
+	return &output{room: make(chan struct{}, 1), ring: retention == wire.RetainNewest}
+}
 
 // fill reads r to its end, or until stop is closed, and calls wake after each
 // piece. exited says that the program has ended, so that the end must be near.
@@ -66,11 +70,15 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 	}
 }
 
-// space returns free memory behind the last byte, or nil when channel.Retention is reached.
+// space returns free memory behind the last byte, or nil when channel.Retention is
+// reached. A ring makes room.
 func (o *output) space() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.end-o.acked >= channel.Retention {
+	for o.ring && o.end-o.base >= channel.Retention && len(o.chunks) > 1 {
+		o.dropFirst()
+	}
+	if !o.ring && o.end-o.acked >= channel.Retention {
 		return nil
 	}
 	if n := len(o.chunks); n > 0 {
@@ -99,30 +107,45 @@ func (o *output) close() {
 }
 
 // next returns the bytes from offset on, below limit and at most one chunk. They
-// stay valid: memory is dropped, never reused. done says that offset is the end
-// for ever.
-func (o *output) next(offset, limit uint64) (b []byte, done bool) {
+// stay valid: memory is dropped, never reused. They start at from, which is larger
+// than offset if a ring has dropped what lies between. done says that offset is the
+// end for ever.
+func (o *output) next(offset, limit uint64) (b []byte, from uint64, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if offset >= o.end {
-		return nil, o.closed
+		return nil, offset, o.closed
+	}
+	if o.ring {
+		offset = max(offset, o.base)
 	}
 	i, in := (offset-o.base)/chunkSize, (offset-o.base)%chunkSize
 	b = o.chunks[i][in:]
 	if limit <= offset {
-		return nil, false
+		return nil, offset, false
 	}
 	if room := limit - offset; uint64(len(b)) > room {
 		b = b[:room]
 	}
-	return b, false
+	return b, offset, false
 }
 
-// bounds returns the first offset that is kept and the end so far.
-func (o *output) bounds() (acked, end uint64) {
+// bounds returns the first offset at which a reader may begin and the end so far. In
+// a ring that is any: where the bytes are gone, it goes on behind them.
+func (o *output) bounds() (first, end uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.ring {
+		return 0, o.end
+	}
 	return o.acked, o.end
+}
+
+// dropFirst drops the oldest chunk. mu is held.
+func (o *output) dropFirst() {
+	o.chunks[0] = nil
+	o.chunks = o.chunks[1:]
+	o.base += chunkSize
 }
 
 // ack drops what lies below offset. Offsets already acknowledged are stale and
@@ -138,10 +161,8 @@ func (o *output) ack(offset uint64) error {
 	}
 	o.acked = offset
 	// The last chunk stays while it has room: fill may be writing to it.
-	for len(o.chunks) > 1 && o.base+chunkSize <= offset {
-		o.chunks[0] = nil
-		o.chunks = o.chunks[1:]
-		o.base += chunkSize
+	for !o.ring && len(o.chunks) > 1 && o.base+chunkSize <= offset {
+		o.dropFirst()
 	}
 	select {
 	case o.room <- struct{}{}:

@@ -13,6 +13,10 @@ import (
 // confirmed.
 const maxExecs = 64
 
+// maxOver bounds the execs that are over and whose ID the sandbox still knows, so that
+// a client which starts one again learns of it instead of running it twice.
+const maxOver = 1024
+
 // supervisor holds the sandbox's one lease and its execs.
 type supervisor struct {
 	opts     Options
@@ -29,6 +33,7 @@ type supervisor struct {
 	mu        sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
 	bound     *channel.Bind
 	execs     map[string]*execution // by ID
+	over      []string              // the IDs of the newest execs that were forgotten
 	nurseries map[string]*nursery   // by language; none is ever removed
 	closed    bool
 }
@@ -84,6 +89,12 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 		return e, false, nil
 	}
 	switch {
+	case slices.Contains(s.over, id):
+		code := wire.CodeConflict
+		if st.AttachOnly {
+			code = wire.CodeNotFound
+		}
+		return nil, false, &wire.Error{Code: code, Reason: wire.ReasonConfirmed, Message: "the exec is over and its ending was confirmed; an ID is not used again"}
 	case st.AttachOnly:
 		return nil, false, wire.Errorf(wire.CodeNotFound, "the sandbox knows no such exec")
 	case len(s.execs) >= maxExecs:
@@ -97,7 +108,7 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 	if err != nil {
 		return nil, false, err
 	}
-	e, err = s.start(id, c, st.Program.Stdin, st.Timeout)
+	e, err = s.start(id, c, st.Program, st.Timeout)
 	if err != nil {
 		return nil, false, err
 	}
@@ -112,6 +123,7 @@ func (s *supervisor) forget(e *execution) {
 	defer s.mu.Unlock()
 	if s.execs[e.id] == e {
 		delete(s.execs, e.id)
+		s.over = append(s.over[max(0, len(s.over)-maxOver+1):], e.id)
 		close(e.gone)
 	}
 }

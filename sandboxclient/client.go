@@ -37,6 +37,8 @@ type Client struct {
 	cancelWait time.Duration // cancelWait, but for tests of what happens after it
 	closing    chan struct{} // closed when Close is called
 
+	resumeWindow time.Duration // resumeWindow, but for tests of its end
+
 	mu         sync.Mutex // guards what follows; no I/O happens under it
 	state      clientState
 	conns      []*conn            // those that take new streams, oldest first
@@ -66,10 +68,10 @@ type dialing struct {
 // checks its arguments and does not connect yet.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	c := &Client{
-		cancelWait: cancelWait,
-		all:        make(map[*conn]struct{}),
-		changed:    make(chan struct{}),
-		closing:    make(chan struct{}),
+		cancelWait: cancelWait, resumeWindow: resumeWindow,
+		all:     make(map[*conn]struct{}),
+		changed: make(chan struct{}),
+		closing: make(chan struct{}),
 	}
 	for _, opt := range opts {
 		if err := opt(&c.opts); err != nil {

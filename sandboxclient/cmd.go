@@ -33,7 +33,18 @@ type Cmd struct {
 	// default.
 	Timeout time.Duration
 
-	lease *Lease
+	// Retention says what becomes of output that nobody takes: RetainAll, which it is
+	// when empty, makes the program wait; RetainNewest discards the oldest.
+	Retention Retention
+
+	// ID is the caller's name for the program, 1 to 64 characters of 0-9, A-Z, a-z,
+	// _ and -, unique in its lease. Empty: the broker makes one. To start an ID again
+	// attaches to the program that has it, and never runs anything a second time; so
+	// a Start that failed with [ErrStartUnknown] may be repeated with the same ID.
+	// Stdin must then have the whole input again: what the program has is skipped.
+	ID string
+
+	lease *Lease     // nil: the program was attached to
 	code  Code       // language and source, or argv
 	used  bool       // Start was called
 	exec  *execution // nil until it has started
@@ -69,15 +80,20 @@ func (c *Cmd) Start(ctx context.Context) error {
 	if err := client.usable(ctx); err != nil {
 		return err
 	}
+	if c.ID != "" {
+		if err := wire.CheckExecID(c.ID); err != nil {
+			return err
+		}
+	}
 	code := c.code
-	code.Env, code.Dir, code.Timeout = c.Env, c.Dir, c.Timeout
+	code.Env, code.Dir, code.Timeout, code.Retention = c.Env, c.Dir, c.Timeout, c.Retention
 	program, source, err := code.program()
 	if err != nil {
 		return err
 	}
 	var span trace.Span
 	ctx, span = client.startSpan(ctx, "Exec", "", program, source)
-	req := wire.Request{Op: wire.OpExec, Lease: c.lease.handle, Program: program}
+	req := wire.Request{Op: wire.OpExec, Lease: c.lease.handle, ID: c.ID, Program: program}
 	e, err := client.startExec(ctx, span, req, source, stdio{stdin: c.Stdin, stdout: c.Stdout, stderr: c.Stderr})
 	if err != nil {
 		endSpan(span, streamResult{}, err)
@@ -92,8 +108,8 @@ func (c *Cmd) Start(ctx context.Context) error {
 
 // Wait waits for the program's end, and until all of its output has been written.
 // The error is nil if it exited with 0 and nothing went wrong, an [*ExitError] if
-// it ended otherwise, a [*DisconnectedError] if the connection was lost, or else
-// what a writer or reader failed with. It may be called more than once.
+// it ended otherwise, a [*DisconnectedError] if the program could not be reached any
+// more, or else what a writer or reader failed with. It may be called more than once.
 func (c *Cmd) Wait() error {
 	if c.exec == nil {
 		return errors.New("sandboxclient: the command was not started")
@@ -134,13 +150,27 @@ func (c *Cmd) runCaptured(ctx context.Context, combined bool) ([]byte, error) {
 }
 
 // Signal sends a signal to the running program, by its POSIX name such as
-// SIGTERM. A program that has ended gets none, and that is no error.
+// SIGTERM. It is sent once, also when the connection breaks meanwhile. A program that
+// has ended gets none, and that is no error.
 func (c *Cmd) Signal(name string) error {
 	if c.exec == nil {
 		return errors.New("sandboxclient: the command was not started")
 	}
-	c.exec.stream.send(wire.JSONFrame(wire.KindSignal, 0, wire.Signal{Name: name}))
+	c.exec.signal(name)
 	return nil
+}
+
+// Handle names the program to the broker. With it and the tenant's credentials
+// [Client.Attach] takes up the output, also from another process. It is empty before
+// the start.
+func (c *Cmd) Handle() string {
+	if c.exec == nil {
+		return ""
+	}
+	if r := c.exec.outcome().response; r != nil {
+		return r.Exec
+	}
+	return ""
 }
 
 // Ending tells how the program ended; ok is false while it runs, and when it is
@@ -149,7 +179,7 @@ func (c *Cmd) Ending() (ending Ending, ok bool) {
 	if c.exec == nil {
 		return Ending{}, false
 	}
-	e := c.exec.stream.outcome().ending
+	e := c.exec.outcome().ending
 	if e == nil {
 		return Ending{}, false
 	}

@@ -23,6 +23,16 @@ type Reason = wire.Reason
 // Cause says why a program was lost, when its [Reason] is [ReasonLost].
 type Cause = wire.Cause
 
+// Retention says what becomes of a program's output that nobody takes, once the
+// sandbox keeps 1 MiB of it.
+type Retention = wire.Retention
+
+// The retentions.
+const (
+	RetainAll    = wire.RetainAll
+	RetainNewest = wire.RetainNewest
+)
+
 // The reasons of an [Ending].
 const (
 	ReasonExited      = wire.ReasonExited
@@ -117,19 +127,25 @@ func (e *ExitError) summary() string {
 	}
 }
 
-// DisconnectedError says that the connection to the broker ended under a
-// program. The program may still be running: a run for the broker's grace, a
-// program in a lease until the lease's end.
+// DisconnectedError says that the connection to the broker ended under a program,
+// and that the program could not be reached again: in time, or at all. What came
+// before has been delivered, but the output is not complete and the ending is not
+// known. The program may still be running: a run for the broker's grace, a program in
+// a lease until the lease's end; [Client.Attach] takes it up.
+//
+// Err may be an [*Error] that says why there is nothing to come back to:
+// [ErrLeaseExpired], [ErrNotFound], or [ErrConflict] when another reader took its
+// place.
 type DisconnectedError struct {
 	Exec  string // the program's handle
 	Lease string // the handle of its lease
-	Err   error  // why the connection ended
+	Err   error  // why the connection ended, or why it could not be made again
 }
 
 // Error names the cause.
 func (e *DisconnectedError) Error() string {
-	return fmt.Sprintf("sandboxclient: the connection was lost under a running program: %v", e.Err)
+	return fmt.Sprintf("sandboxclient: the connection was lost under a running program, whose output is incomplete: %v", e.Err)
 }
 
-// Unwrap gives the reason for which the connection ended.
+// Unwrap gives the reason.
 func (e *DisconnectedError) Unwrap() error { return e.Err }

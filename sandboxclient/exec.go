@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -21,62 +22,44 @@ const (
 	abandonWait = 30 * time.Second
 )
 
-// execution is one program from its request to its end, for Run and for Cmd.
+// execution is one program from its request to its end, for Run, Cmd and Attach. It
+// outlives the connections that carry it; see legs.go.
 type execution struct {
-	client  *Client
-	stream  *stream
-	out     *output
-	stdin   io.Reader // nil: the program reads end of file
-	span    trace.Span
-	started time.Time
+	client    *Client
+	out       *output
+	in        *input    // nil: nothing is sent
+	stdin     io.Reader // nil: the program reads end of file
+	span      trace.Span
+	started   time.Time
+	attaching bool               // it was started by another call
+	bound     bool               // it cannot outlive its connection: it moves a file
+	until     time.Time          // the caller's deadline; zero: there is none
+	life      context.Context    //nolint:containedctx // the execution's own, which outlasts the caller's a little
+	quit      context.CancelFunc // ends life: nobody waits any more
 
-	aborts chan error    // what ends the program: the first failure of a writer, or of whole input; capacity of one for each
-	pumped chan struct{} // one token for each pump that has ended
-	done   chan struct{} // closed when early and err are set
-	early  error         // what went wrong on this side
-	err    error
-}
+	aborts    chan error    // what ends the program: the first failure of a writer, or of whole input; capacity of one for each
+	pumped    chan struct{} // one token for each pump that has ended
+	responded chan struct{} // closed with the first response, or with the end if there is none
+	ended     chan struct{} // closed when nothing more will come
+	done      chan struct{} // closed when early and err are set
+	early     error         // what went wrong on this side
+	err       error
 
-// startExec sends the request for a program and starts the goroutines that serve
-// it. They end with the program, or soon after ctx.
-func (c *Client) startExec(ctx context.Context, span trace.Span, req wire.Request, code []byte, stdio stdio) (*execution, error) {
-	out := newOutput(orDiscard(stdio.stdout), orDiscard(stdio.stderr))
-	pumps := len(out.queues)
-	e := &execution{
-		client: c, out: out, stdin: stdio.stdin, span: span, started: time.Now(),
-		stream: newExecStream(out),
-		aborts: make(chan error, pumps+1),
-		pumped: make(chan struct{}, pumps),
-		done:   make(chan struct{}),
-	}
-	req.Program.Stdin = e.stdin != nil
-	req.Stdout, req.Stderr = out.credit(), out.credit()
-	injectTrace(ctx, &req)
-	if err := c.open(ctx, e.stream, req, code); err != nil {
-		return nil, err
-	}
-	for _, q := range out.queues {
-		go func() {
-			out.pump(q, e.grant, func(err error) { e.aborts <- err })
-			e.pumped <- struct{}{}
-		}()
-	}
-	if e.stdin != nil {
-		var abort func(error)
-		if stdio.whole {
-			abort = func(err error) { e.aborts <- err }
-		}
-		go e.stream.in.copy(e.stdin, e.stream.send, abort)
-	}
-	go e.supervise(ctx)
-	return e, nil
+	mu       sync.Mutex // guards what follows; taken inside a stream's mu, never around it
+	leg      *stream    // what carries it now, or carried it last
+	handle   string     // what it is attached to by; empty before it is known
+	over     bool       // nothing counts any more that comes
+	canceled bool
+	signals  []wire.Frame // the newest ones sent
+	result   streamResult
 }
 
 // stdio is what a program's streams are connected to; nil means nothing.
 type stdio struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	whole          bool // a stdin that fails has no end: the program is ended instead
+	stdin              io.Reader
+	stdout, stderr     io.Writer
+	stdoutAt, stderrAt uint64 // what the caller has of them
+	whole              bool   // a stdin that fails has no end: the program is ended instead
 }
 
 func orDiscard(w io.Writer) io.Writer {
@@ -86,17 +69,84 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-func (e *execution) grant(w wire.Window) { e.stream.send(w.Frame(0)) }
+// newExecution makes what serves a program; carry starts it.
+func (c *Client) newExecution(ctx context.Context, span trace.Span, stdio stdio) *execution {
+	out := newOutput(orDiscard(stdio.stdout), orDiscard(stdio.stderr), stdio.stdoutAt, stdio.stderrAt)
+	pumps := len(out.queues)
+	e := &execution{
+		client: c, out: out, stdin: stdio.stdin, span: span, started: time.Now(),
+		aborts: make(chan error, pumps+1),
+		pumped: make(chan struct{}, pumps),
+
+		responded: make(chan struct{}),
+		ended:     make(chan struct{}),
+		done:      make(chan struct{}),
+	}
+	e.life, e.quit = context.WithCancel(context.WithoutCancel(ctx))
+	e.until, _ = ctx.Deadline()
+	if e.stdin != nil {
+		e.in = newInput()
+	}
+	return e
+}
+
+// startExec sends the request for a program and starts the goroutines that serve
+// it. They end with the program, or soon after ctx.
+func (c *Client) startExec(ctx context.Context, span trace.Span, req wire.Request, code []byte, stdio stdio) (*execution, error) {
+	e := c.newExecution(ctx, span, stdio)
+	e.bound = req.Program.File != nil
+	req.Program.Stdin = e.stdin != nil
+	req.Stdout, req.Stderr = e.out.credit(wire.Stdout), e.out.credit(wire.Stderr)
+	injectTrace(ctx, &req)
+	leg := e.newLeg()
+	if err := c.open(ctx, leg, req, code); err != nil {
+		e.quit()
+		return nil, err
+	}
+	e.serve(ctx, leg, stdio)
+	return e, nil
+}
+
+// serve starts the goroutines; leg is the first that carries the program, nil if it
+// has to be attached to.
+func (e *execution) serve(ctx context.Context, leg *stream, stdio stdio) {
+	if leg != nil {
+		e.begin(leg)
+	}
+	for _, q := range e.out.queues {
+		go func() {
+			e.out.pump(q, func(w wire.Window) { e.send(w.Frame(0)) }, func(err error) { e.aborts <- err })
+			e.pumped <- struct{}{}
+		}()
+	}
+	if e.in != nil {
+		var abort func(error)
+		if stdio.whole {
+			abort = func(err error) { e.aborts <- err }
+		}
+		go e.in.read(e.stdin, abort)
+		go e.in.send()
+	}
+	go e.carry(leg)
+	go e.supervise(ctx)
+}
 
 // awaitStart returns when the broker has accepted the program. The error is that
 // of a program that never started.
 func (e *execution) awaitStart() error {
-	<-e.stream.responded
-	if e.stream.outcome().response != nil {
+	<-e.responded
+	if e.outcome().response != nil {
 		return nil
 	}
 	<-e.done
 	return e.err
+}
+
+// outcome is what has come so far; after ended it does not change.
+func (e *execution) outcome() streamResult {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.result
 }
 
 // supervise sees the program to its end and says what came of it.
@@ -105,21 +155,20 @@ func (e *execution) supervise(ctx context.Context) {
 	patience := patience{bound: e.client.cancelWait}
 	e.early = e.awaitEnd(ctx, &patience)
 	select {
-	case <-e.stream.ended:
-		e.stream.finish()
+	case <-e.ended:
 		if err := e.awaitPumps(ctx, &patience); e.early == nil {
 			e.early = err
 		}
-		if e.stdin != nil {
-			if err := e.stream.in.settle(); e.early == nil {
+		if e.in != nil {
+			if err := e.in.settle(); e.early == nil {
 				e.early = err
 			}
 		}
 	default:
 		e.abandon()
 	}
-	r := e.stream.outcome()
-	e.err = verdict(e.early, r)
+	r := e.outcome()
+	e.err = e.verdict(r)
 	endExecSpan(e.span, r, e.early, e.err)
 }
 
@@ -142,21 +191,21 @@ func (p *patience) start() {
 func (e *execution) awaitEnd(ctx context.Context, patience *patience) error {
 	var early error
 	select {
-	case <-e.stream.ended:
+	case <-e.ended:
 		return nil
 	case early = <-e.aborts:
 	case <-ctx.Done():
 		select {
-		case <-e.stream.ended: // both at once: the ending counts
+		case <-e.ended: // both at once: the ending counts
 			return nil
 		default:
 		}
 		early = fmt.Errorf("sandboxclient: %w", ctx.Err())
 	}
 	patience.start()
-	e.stream.cancel()
+	e.cancel()
 	select {
-	case <-e.stream.ended:
+	case <-e.ended:
 	case <-patience.over:
 	}
 	return early
@@ -189,29 +238,32 @@ func (e *execution) awaitPumps(ctx context.Context, patience *patience) error {
 }
 
 // abandon gives up an execution whose ending did not come in time: nothing more
-// is written, and its room is given back when the ending comes after all. The
-// connection gets no new streams, because its broker may be stuck.
+// is written. For a while it is still told to end, also over another connection.
+// The present one gets no new streams, because its broker may be stuck.
 func (e *execution) abandon() {
 	e.out.mute()
-	e.stream.conn.retire()
+	e.mu.Lock()
+	leg := e.leg
+	e.mu.Unlock()
+	if leg != nil {
+		leg.conn.retire()
+	}
 	e.client.goBackground(func() {
 		timer := time.NewTimer(abandonWait)
 		defer timer.Stop()
 		select {
-		case <-e.stream.ended:
+		case <-e.ended:
 		case <-e.client.closing:
-			return // the connection ends, and the stream with it
+			// The connection ends, and the leg with it.
 		case <-timer.C:
-			e.out.end()
-			e.stream.in.end()
 		}
-		e.stream.finish()
+		e.quit()
 	})
 }
 
 // verdict makes the execution's error of what the broker said and of what went
 // wrong here.
-func verdict(early error, r streamResult) error {
+func (e *execution) verdict(r streamResult) error {
 	var err error
 	switch {
 	case r.refused != nil:
@@ -220,19 +272,21 @@ func verdict(early error, r streamResult) error {
 		if r.ending.Reason != ReasonExited || r.ending.ExitCode != 0 {
 			err = &ExitError{Ending: *r.ending}
 		}
-	case r.lost != nil && r.response == nil:
-		err = fmt.Errorf("%w: %w", ErrStartUnknown, r.lost)
-	case r.lost != nil:
+	case r.lost != nil && r.response != nil:
 		err = &DisconnectedError{Exec: r.response.Exec, Lease: r.response.Lease, Err: r.lost}
+	case r.lost != nil && e.attaching:
+		err = fmt.Errorf("sandboxclient: attaching to the program: %w", r.lost)
+	case r.lost != nil:
+		err = fmt.Errorf("%w: %w", ErrStartUnknown, r.lost)
 	default:
 		err = errors.New("the broker did not confirm the end in time")
 	}
 	switch {
-	case early == nil:
+	case e.early == nil:
 		return err
 	case err == nil:
-		return early
+		return e.early
 	default:
-		return fmt.Errorf("%w (%w)", early, err)
+		return fmt.Errorf("%w (%w)", e.early, err)
 	}
 }

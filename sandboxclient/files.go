@@ -101,7 +101,7 @@ func (f *Files) do(ctx context.Context, name string, op wire.FileOp, streams std
 		return none, err
 	}
 	<-e.done
-	result := e.stream.outcome()
+	result := e.outcome()
 	switch n := result.ending; {
 	case moved.failure() != nil:
 		return none, moved.failure()

@@ -231,7 +231,9 @@ func TestFilesWriteOfHalfAContent(t *testing.T) {
 				require.ErrorIs(t, err, tt.want)
 			}
 			assert.False(t, errors.As(err, new(*sandboxclient.ExitError)))
-			assert.Equal(t, []wire.Kind{wire.KindStdin, wire.KindCancel}, <-frames)
+			sent := <-frames
+			assert.Contains(t, sent, wire.KindCancel)
+			assert.NotContains(t, sent, wire.KindStdinEnd, "that would put half a file in place")
 		})
 	}
 }

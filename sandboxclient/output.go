@@ -3,6 +3,7 @@ package sandboxclient
 import (
 	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"sync"
 
@@ -37,6 +38,8 @@ type flow struct {
 	received uint64 // arrived here
 	consumed uint64 // written to the caller's writer
 	limit    uint64 // how far the broker may send
+	missed   uint64 // bytes that the sandbox discarded before they could come
+	gapTo    uint64 // where the newest gap of those ends
 }
 
 // outQueue holds what one writer has yet to be given.
@@ -51,19 +54,26 @@ type outQueue struct {
 
 // part says whose the next bytes of a queue are.
 type part struct {
-	fd wire.FD
-	n  int
+	fd  wire.FD
+	n   uint64
+	gap bool // they were discarded: there is nothing to write
 }
 
-func newOutput(stdout, stderr io.Writer) *output {
+// newOutput makes the output of a program, of which the caller has the bytes below
+// the offsets.
+func newOutput(stdout, stderr io.Writer, stdoutAt, stderrAt uint64) *output {
 	o := &output{queues: []*outQueue{newOutQueue(stdout)}}
 	first, second := o.queues[0], o.queues[0]
 	if !sameWriter(stdout, stderr) {
 		second = newOutQueue(stderr)
 		o.queues = append(o.queues, second)
 	}
-	o.flows = [2]flow{{queue: first, limit: outputWindow}, {queue: second, limit: outputWindow}}
+	o.flows = [2]flow{newFlow(first, stdoutAt), newFlow(second, stderrAt)}
 	return o
+}
+
+func newFlow(q *outQueue, at uint64) flow {
+	return flow{queue: q, received: at, consumed: at, limit: at + outputWindow}
 }
 
 func newOutQueue(w io.Writer) *outQueue {
@@ -77,8 +87,24 @@ func sameWriter(a, b io.Writer) bool {
 
 func (o *output) flow(fd wire.FD) *flow { return &o.flows[fd-wire.Stdout] }
 
-// credit is the request's first window for each output.
-func (o *output) credit() *wire.Credit { return &wire.Credit{Limit: outputWindow} }
+// credit is the first window for an output on a stream: it starts where the last
+// one broke off. What has arrived here need not come again.
+func (o *output) credit(fd wire.FD) *wire.Credit {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.flow(fd)
+	f.limit = max(f.limit, f.received)
+	return &wire.Credit{Acked: f.received, Limit: f.limit}
+}
+
+// window is what an output's newest window says, for a stream that may have missed
+// it.
+func (o *output) window(fd wire.FD) wire.Window {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.flow(fd)
+	return wire.Window{FD: fd, Acked: f.consumed, Limit: f.limit}
+}
 
 // receive queues bytes from the broker. It does not block: the broker may send
 // only what there is room for.
@@ -96,15 +122,44 @@ func (o *output) receive(fd wire.FD, offset uint64, p []byte) error {
 		return nil
 	}
 	f.received += uint64(len(p))
-	q := f.queue
-	q.data = append(q.data, p...)
-	if last := len(q.parts) - 1; last >= 0 && q.parts[last].fd == fd {
-		q.parts[last].n += len(p)
+	f.queue.data = append(f.queue.data, p...)
+	f.queue.add(part{fd: fd, n: uint64(len(p))})
+	return nil
+}
+
+// skip notes that the bytes up to offset to are gone.
+func (o *output) skip(fd wire.FD, to uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.flow(fd)
+	if to <= f.received || to > math.MaxInt64 {
+		return protocolErrorf("it discarded %s up to offset %d, but %d bytes have arrived", fd, to, f.received)
+	}
+	n := to - f.received
+	f.received, f.gapTo = to, to
+	f.missed += n
+	f.queue.add(part{fd: fd, n: n, gap: true})
+	return nil
+}
+
+// gaps puts what was missed into an ending.
+func (o *output) gaps(n *wire.Ending) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out, err := o.flow(wire.Stdout), o.flow(wire.Stderr)
+	n.StdoutDiscardedTo = max(n.StdoutDiscardedTo, out.gapTo)
+	n.StderrDiscardedTo = max(n.StderrDiscardedTo, err.gapTo)
+	n.Complete = n.Complete && out.missed == 0 && err.missed == 0
+}
+
+// add makes p the last of the queue. output.mu is held.
+func (q *outQueue) add(p part) {
+	if last := len(q.parts) - 1; last >= 0 && q.parts[last].fd == p.fd && q.parts[last].gap == p.gap {
+		q.parts[last].n += p.n
 	} else {
-		q.parts = append(q.parts, part{fd, len(p)})
+		q.parts = append(q.parts, p)
 	}
 	q.wake()
-	return nil
 }
 
 // end says that nothing more will come; the pumps end when they are empty.
@@ -145,6 +200,10 @@ func (o *output) pump(q *outQueue, grant func(wire.Window), failed func(error)) 
 		}
 		rest := data
 		for _, p := range parts {
+			if p.gap {
+				o.consume(p.fd, p.n, grant)
+				continue
+			}
 			for p.n > 0 {
 				n := min(p.n, maxWrite)
 				if !broken && !o.silent() {
@@ -188,10 +247,10 @@ func (o *output) silent() bool {
 
 // consume accounts for n bytes that were dealt with, and grants new credit when
 // half of the window is used up.
-func (o *output) consume(fd wire.FD, n int, grant func(wire.Window)) {
+func (o *output) consume(fd wire.FD, n uint64, grant func(wire.Window)) {
 	o.mu.Lock()
 	f := o.flow(fd)
-	f.consumed += uint64(n)
+	f.consumed += n
 	limit := f.consumed + outputWindow
 	due := !o.ended && limit-f.limit >= outputWindow/2
 	w := wire.Window{FD: fd, Acked: f.consumed, Limit: limit}

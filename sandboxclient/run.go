@@ -38,6 +38,14 @@ type Code struct {
 	// writer ends the program.
 	Stdout, Stderr io.Writer
 
+	// Retention says what becomes of output that nobody takes: RetainAll, which it is
+	// when empty, makes the program wait; RetainNewest discards the oldest.
+	Retention Retention
+
+	// Started, if not nil, is called with the program's handle when the broker has
+	// accepted it; see [Client.Attach].
+	Started func(handle string)
+
 	// MaxOutput is how much of each output the Result keeps, in bytes; the rest is
 	// dropped. 0 is DefaultMaxOutput.
 	MaxOutput int64
@@ -48,7 +56,9 @@ type Result struct {
 	Stdout, Stderr []byte // what was kept of the outputs without a writer
 	Truncated      bool   // there was more of one than MaxOutput
 
-	Ending Ending // zero when the ending is not known
+	// Ending is zero when it is not known. Its Complete is false if output was lost;
+	// with RetainNewest its offsets say where the last gap ends.
+	Ending Ending
 	Lease  string // the handle of the sandbox's lease
 	Exec   string // the handle of the program
 
@@ -71,7 +81,7 @@ type Timings struct {
 //
 // The Result is nil if the program did not start. Otherwise it is there beside any
 // error: [*ExitError] for a program that did not exit with 0, [*DisconnectedError]
-// for a lost connection, the error of a writer or reader.
+// for one that could not be reached any more, the error of a writer or reader.
 //
 // When ctx ends the program is killed. Run waits for its ending, at most 5 s,
 // and returns an error that matches ctx.Err(); what was written before has been
@@ -102,13 +112,17 @@ func (c *Client) Run(ctx context.Context, code Code) (*Result, error) {
 		endSpan(span, streamResult{}, err)
 		return nil, err
 	}
+	<-e.responded
+	if r := e.outcome().response; r != nil && code.Started != nil {
+		code.Started(r.Exec)
+	}
 	<-e.done
 	return e.runResult(stdout, stderr), e.err
 }
 
 // program is what goes into the request, and the code that follows it.
 func (code Code) program() (*wire.Program, []byte, error) {
-	p := &wire.Program{Env: code.Env, Dir: code.Dir, TimeoutMS: milliseconds(code.Timeout)}
+	p := &wire.Program{Env: code.Env, Dir: code.Dir, TimeoutMS: milliseconds(code.Timeout), Retention: code.Retention}
 	if len(code.Argv) == 0 {
 		p.Language, p.Argv = code.Language, code.Args
 		return p, []byte(code.Source), nil
@@ -134,7 +148,7 @@ func milliseconds(d time.Duration) int64 {
 
 // runResult collects what a run has brought; nil if it never started.
 func (e *execution) runResult(stdout, stderr *capture) *Result {
-	r := e.stream.outcome()
+	r := e.outcome()
 	if r.response == nil {
 		return nil
 	}

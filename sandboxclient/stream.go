@@ -11,7 +11,10 @@ import (
 // goroutine that opened it waits on its channels and calls finish at the end.
 type stream struct {
 	out *output // the program's output; nil for calls that only answer
-	in  *input  // the credit for its input; nil for those calls
+	in  *input  // its input; nil for those calls, and without one
+
+	// named is called with the response of a program; it must not block.
+	named func(*wire.Response)
 
 	responded chan struct{} // closed with the response, or with the end if there is none
 	ended     chan struct{} // closed when the broker's last frame has come, or the connection is lost
@@ -39,13 +42,6 @@ type streamResult struct {
 // newCall makes a stream for a request that is only answered.
 func newCall() *stream {
 	return &stream{responded: make(chan struct{}), ended: make(chan struct{})}
-}
-
-// newExecStream makes a stream for a program.
-func newExecStream(out *output) *stream {
-	s := newCall()
-	s.out, s.in = out, newInput()
-	return s
 }
 
 // outcome is what has come so far; after ended it does not change.
@@ -89,7 +85,7 @@ func (s *stream) receive(f wire.Frame) error {
 		return nil
 	case wire.KindResponse:
 		return s.receiveResponse(f)
-	case wire.KindStdout, wire.KindStderr, wire.KindExit, wire.KindWindow:
+	case wire.KindStdout, wire.KindStderr, wire.KindDiscarded, wire.KindExit, wire.KindWindow:
 		if s.out == nil {
 			return protocolErrorf("it sent a %s on a stream without a program", f.Kind)
 		}
@@ -115,6 +111,7 @@ func (s *stream) receiveResponse(f wire.Frame) error {
 		s.endLocked()
 		return nil
 	}
+	s.named(r)
 	close(s.responded)
 	return nil
 }
@@ -134,8 +131,16 @@ func (s *stream) receiveExec(f wire.Frame) error {
 		if w.FD != wire.Stdin {
 			return protocolErrorf("it granted credit for %s, which it sends itself", w.FD)
 		}
-		s.in.grant(w.Limit)
-		return nil
+		if s.in == nil {
+			return nil // there is nothing to send
+		}
+		return s.in.grant(s, w)
+	case wire.KindDiscarded:
+		d, err := wire.ParseDiscarded(f)
+		if err != nil {
+			return protocolErrorf("%v", err)
+		}
+		return s.out.skip(d.FD, d.To)
 	default: // KindExit
 		e := new(wire.Ending)
 		if err := decode(f, e); err != nil {
@@ -144,6 +149,7 @@ func (s *stream) receiveExec(f wire.Frame) error {
 		if e.Reason == "" {
 			return protocolErrorf("its exit frame has no reason")
 		}
+		s.out.gaps(e)
 		s.result.ending = e
 		s.endLocked()
 		return nil
@@ -174,10 +180,6 @@ func (s *stream) endLocked() {
 	s.result.endAt = time.Now()
 	if s.out == nil || s.result.response == nil {
 		close(s.responded)
-	}
-	if s.out != nil {
-		s.out.end()
-		s.in.end()
 	}
 	close(s.ended)
 }

@@ -55,7 +55,7 @@ type Error struct {
 	Field string `json:"field,omitempty"`
 	// Limit is the bound that was passed, in the field's own unit, if there is one.
 	Limit int64 `json:"limit,omitempty"`
-	// Reason narrows CodeNotReady and CodeExhausted: image_error, unschedulable, quota, ….
+	// Reason narrows the code: image_error, unschedulable, quota, moved, ….
 	Reason string `json:"reason,omitempty"`
 	// RequestID finds the request in the broker's logs and traces.
 	RequestID string `json:"request_id,omitempty"`
@@ -119,6 +119,17 @@ func Invalid(field string, limit int64, format string, args ...any) *Error {
 
 // ReasonConfiguration is the Reason of an [Error] that an admin has to mend.
 const ReasonConfiguration = "configuration"
+
+const (
+	// ReasonMoved is the Reason of an [Error] for an exec that goes on at another
+	// replica of the broker: attach again.
+	ReasonMoved = "moved"
+	// ReasonSuperseded is the Reason for a reader whose place another one took.
+	ReasonSuperseded = "superseded"
+	// ReasonConfirmed is the Reason for an exec that is over and confirmed: its ID
+	// is not used again.
+	ReasonConfirmed = "confirmed"
+)
 
 // NotReady makes an error with CodeNotReady: a failure to get a sandbox that no
 // waiting mends.

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // Subprotocol is the WebSocket subprotocol name both ends must agree on.
@@ -65,8 +66,13 @@ const (
 	KindStderr Kind = 0x23
 	// KindWindow acknowledges bytes and grants credit: a [Window].
 	KindWindow Kind = 0x24
-	// KindSignal, from the client, sends a signal to the program: a [Signal].
+	// KindSignal, from the client, sends a signal to the program: a [Signal]. The
+	// header's offset is a number that the client chose for it, or 0: one that
+	// comes again with the same number is not sent again.
 	KindSignal Kind = 0x25
+	// KindDiscarded, from the server, says that output was given up for newer
+	// output: a [Discarded]. Only programs with [RetainNewest] lose any.
+	KindDiscarded Kind = 0x26
 )
 
 // FlagOptional marks a frame that a receiver may skip if it does not know its
@@ -103,7 +109,7 @@ var kindNames = map[Kind]string{
 	KindHello: "hello", KindGoAway: "goaway", KindError: "error",
 	KindRequest: "request", KindResponse: "response", KindCancel: "cancel", KindExit: "exit", KindDone: "done",
 	KindStdin: "stdin", KindStdinEnd: "stdin_end", KindStdout: "stdout", KindStderr: "stderr",
-	KindWindow: "window", KindSignal: "signal",
+	KindWindow: "window", KindSignal: "signal", KindDiscarded: "discarded",
 }
 
 // String names the kind as docs/protocol.md does.
@@ -230,4 +236,32 @@ func ParseWindow(f Frame) (Window, error) {
 		return Window{}, invalid("window.limit", MaxWindow, "a window of %d bytes exceeds the limit of %d", w.Limit-w.Acked, MaxWindow)
 	}
 	return w, nil
+}
+
+// Discarded is the content of a KindDiscarded frame: the output goes on at To, and
+// what was to come before it is gone.
+type Discarded struct {
+	FD FD
+	To uint64
+}
+
+// Frame encodes the message for a stream. To travels in the header's offset.
+func (d Discarded) Frame(stream uint32) Frame {
+	return Frame{Kind: KindDiscarded, Stream: stream, Offset: d.To, Payload: []byte{byte(d.FD)}}
+}
+
+// ParseDiscarded reads a KindDiscarded frame. Errors are *Error with code
+// [CodeInvalid].
+func ParseDiscarded(f Frame) (Discarded, error) {
+	if len(f.Payload) != 1 {
+		return Discarded{}, invalid("discarded", 1, "a discarded frame has %d bytes of payload, not 1", len(f.Payload))
+	}
+	d := Discarded{FD: FD(f.Payload[0]), To: f.Offset}
+	if d.FD != Stdout && d.FD != Stderr {
+		return Discarded{}, invalid("discarded.fd", int(Stderr), "a discarded frame names fd %d; only outputs, 1 and 2, are discarded", f.Payload[0])
+	}
+	if d.To > math.MaxInt64 {
+		return Discarded{}, invalid("frame.offset", 0, "a discarded frame goes to offset %d, which no output reaches", d.To)
+	}
+	return d, nil
 }

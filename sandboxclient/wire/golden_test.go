@@ -33,6 +33,15 @@ func goldenFrames() []goldenFrame {
 		goldenFrame{"server", "stderr from 4096", wire.Frame{Kind: wire.KindStderr, Stream: 1, Offset: 4096, Payload: []byte("oops\n")}},
 		goldenFrame{"client", "stdout taken up to 131072, may go to 393216",
 			wire.Window{FD: wire.Stdout, Acked: 131072, Limit: 393216}.Frame(1)},
+		goldenFrame{"client", "signal with a number", wire.Frame{Kind: wire.KindSignal, Stream: 1, Offset: 7, Payload: wire.Marshal(wire.Signal{Name: "SIGINT"})}},
+		goldenFrame{"client", "attach", wire.RequestFrame(2, wire.Request{
+			Op: wire.OpAttach, Exec: "exec-1", Stdout: &wire.Credit{Acked: 2, Limit: 262146}, Stderr: &wire.Credit{Limit: 262144},
+		}, nil)},
+		goldenFrame{"client", "run: keep the newest output", wire.RequestFrame(3, wire.Request{
+			Op: wire.OpRun, Pool: "python-gvisor", Program: &wire.Program{Argv: []string{"top"}, Retention: wire.RetainNewest},
+		}, nil)},
+		goldenFrame{"server", "stdout goes on at 4096", wire.Discarded{FD: wire.Stdout, To: 4096}.Frame(3)},
+		goldenFrame{"server", "exit after a gap", wire.JSONFrame(wire.KindExit, 3, wire.Ending{Reason: wire.ReasonExited, StdoutBytes: 5000, StdoutDiscardedTo: 4096})},
 		goldenFrame{"server", "goaway", wire.JSONFrame(wire.KindGoAway, 0, wire.GoAway{Reason: "restart"})},
 		goldenFrame{"server", "error of a stream", wire.JSONFrame(wire.KindError, 3, wire.Error{
 			Code: wire.CodeInvalid, Message: "timeout of 500s is out of range", Field: "program.timeout_ms", Limit: 300_000, RequestID: "r-42",

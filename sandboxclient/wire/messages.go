@@ -55,10 +55,25 @@ type Program struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Stdin says that input will be sent; without it the program reads end of file.
 	Stdin bool `json:"stdin,omitempty"`
+	// Retention says what becomes of output that nobody takes.
+	Retention Retention `json:"retention,omitempty"`
 	// File moves a file instead of running code. Of the other keys it goes with
 	// TimeoutMS, where 0 takes the pool's maximum, and with Stdin alone.
 	File *FileOp `json:"file,omitempty"`
 }
+
+// Retention says what becomes of a program's output when nobody takes it and the
+// sandbox keeps as much of it as it may.
+type Retention string
+
+// The retentions.
+const (
+	// RetainAll makes the program wait with its next write: nothing is lost. It is
+	// what the empty Retention means, too.
+	RetainAll Retention = "block"
+	// RetainNewest lets the program go on and discards the oldest output.
+	RetainNewest Retention = "ring"
+)
 
 // Request opens a stream.
 type Request struct {
@@ -170,8 +185,13 @@ type Ending struct {
 	StderrBytes uint64 `json:"stderr_bytes"`
 	// Complete says that all of these bytes were delivered on this stream or
 	// acknowledged before.
-	Complete bool   `json:"complete"`
-	Usage    *Usage `json:"usage,omitempty"`
+	Complete bool `json:"complete"`
+	// StdoutDiscardedTo and StderrDiscardedTo are where the last gap in what was
+	// delivered ends; 0 is none. See [RetainNewest].
+	StdoutDiscardedTo uint64 `json:"stdout_discarded_to,omitempty"`
+	StderrDiscardedTo uint64 `json:"stderr_discarded_to,omitempty"`
+
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 // Usage is what an exec consumed.
