@@ -1,0 +1,197 @@
+// Package cutproxy is a bad network for tests: a TCP proxy on loopback that cuts
+// connections, at random bytes of a seeded source or when it is told to.
+package cutproxy
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"sync"
+)
+
+// Plan says when connections are cut by themselves. The zero value never does.
+type Plan struct {
+	// Seed makes the bytes after which connections are cut repeatable; when they
+	// flow is not.
+	Seed uint64
+	// Cuts bounds how many connections are cut.
+	Cuts int
+	// Spare is how many bytes the first connection may carry each way before
+	// anything happens to it.
+	Spare int64
+	// Least and Most bound how many bytes a connection carries in the direction in
+	// which it is cut first. Small numbers are as likely as large ones, in magnitude.
+	Least, Most int64
+}
+
+// Proxy passes connections on. Its methods may be called at any time.
+type Proxy struct {
+	listener net.Listener
+	plan     Plan
+	all      sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	random   *rand.Rand
+	target   string // host and port
+	refusing bool
+	accepted int
+	cuts     int
+	open     map[*link]struct{}
+	closed   bool
+}
+
+// Listen starts a proxy before the server at target, a host and a port.
+func Listen(target string, plan Plan) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("cutproxy: %w", err)
+	}
+	p := &Proxy{listener: l, plan: plan, target: target, open: map[*link]struct{}{}, random: rand.New(rand.NewPCG(plan.Seed, 0))} //nolint:gosec // it shall be repeatable
+	p.all.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where clients connect to, a host and a port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// SetTarget sends later connections to another server.
+func (p *Proxy) SetTarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+// Refuse makes the proxy close new connections at once, or no longer.
+func (p *Proxy) Refuse(refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = refuse
+}
+
+// Accepted is how many connections there were, refused ones too.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Cuts is how many connections were cut by the plan.
+func (p *Proxy) Cuts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}
+
+// Cut breaks every open connection.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.open {
+		l.cut()
+	}
+}
+
+// Close ends the proxy and waits for its goroutines.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	for l := range p.open {
+		l.cut()
+	}
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.all.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.all.Go(func() { p.serve(client) })
+	}
+}
+
+// link is one connection with both its halves.
+type link struct {
+	client, server net.Conn
+}
+
+// cut ends both halves without a farewell.
+func (l *link) cut() {
+	for _, c := range []net.Conn{l.client, l.server} {
+		if t, ok := c.(*net.TCPConn); ok {
+			_ = t.SetLinger(0) // what was not sent yet is lost
+		}
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	p.mu.Lock()
+	p.accepted++
+	refuse, target := p.refusing || p.closed, p.target
+	up, down := p.budgets()
+	p.mu.Unlock()
+	if refuse {
+		_ = client.Close()
+		return
+	}
+	server, err := net.Dial("tcp", target)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	l := &link{client: client, server: server}
+	p.mu.Lock()
+	p.open[l] = struct{}{}
+	if p.closed {
+		l.cut()
+	}
+	p.mu.Unlock()
+	var halves sync.WaitGroup
+	halves.Go(func() { p.pass(l, server, client, up) })
+	halves.Go(func() { p.pass(l, client, server, down) })
+	halves.Wait()
+	p.mu.Lock()
+	delete(p.open, l)
+	p.mu.Unlock()
+}
+
+// budgets are how many bytes a new connection may carry each way. mu is held.
+func (p *Proxy) budgets() (up, down int64) {
+	if p.cuts >= p.plan.Cuts {
+		return math.MaxInt64, math.MaxInt64
+	}
+	ratio := float64(p.plan.Most) / float64(p.plan.Least)
+	n := int64(float64(p.plan.Least) * math.Pow(ratio, p.random.Float64()))
+	if p.accepted == 1 {
+		n += p.plan.Spare
+	}
+	if p.random.IntN(2) == 0 {
+		return n, math.MaxInt64
+	}
+	return math.MaxInt64, n
+}
+
+// pass copies one half until it ends or its budget does, and then ends the link.
+func (p *Proxy) pass(l *link, to, from net.Conn, budget int64) {
+	defer l.cut()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if int64(n) >= budget {
+			_, _ = to.Write(buf[:budget])
+			p.mu.Lock()
+			p.cuts++
+			p.mu.Unlock()
+			return
+		}
+		budget -= int64(n)
+		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
+			return
+		}
+	}
+}
