@@ -69,6 +69,7 @@ type relay struct {
 
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
 	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
+	r.start.Reader = randomID()
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }

@@ -19,6 +19,7 @@ const startedLinger = 2 * time.Millisecond
 // attachment is one stream between an exec and its reader.
 type attachment struct {
 	exec  *execution
+	name  string // of the reader; see channel.Start
 	out   *channel.FrameWriter
 	ready chan struct{} // there may be something to send; room for one
 
@@ -34,7 +35,7 @@ type attachment struct {
 var errSuperseded = &wire.Error{Code: wire.CodeConflict, Reason: wire.ReasonSuperseded, Message: "another client attached to this exec"}
 
 func newAttachment(e *execution, out *channel.FrameWriter, s channel.Start) (*attachment, error) {
-	a := &attachment{exec: e, out: out, ready: make(chan struct{}, 1)}
+	a := &attachment{exec: e, name: s.Reader, out: out, ready: make(chan struct{}, 1)}
 	for fd, c := range map[wire.FD]wire.Credit{wire.Stdout: s.Stdout, wire.Stderr: s.Stderr} {
 		acked, end := e.output(fd).bounds()
 		if c.Acked < acked || c.Acked > end {

@@ -35,6 +35,7 @@ type execution struct {
 	timer  *time.Timer // the deadline, then the grace after SIGTERM
 	ending *wire.Ending
 	reader *attachment // the one stream that gets the output
+	past   []string    // the names of the newest superseded readers
 	heard  []uint64    // the numbers of the newest signals; see signalOnce
 }
 
@@ -210,11 +211,24 @@ func (e *execution) wake() {
 	}
 }
 
-// attach makes a the reader; the one before it is told that it was superseded.
-func (e *execution) attach(a *attachment) {
+// maxPast bounds the superseded readers of which an exec remembers the name.
+const maxPast = 64
+
+// attach makes a the reader; the one before it is told that it was superseded. The
+// later one wins: neither a reader that was superseded already, and comes back over
+// another channel, nor the one that started the exec, if it was overtaken on its way
+// here, takes the place of another.
+func (e *execution) attach(a *attachment, started bool) {
 	e.mu.Lock()
 	old := e.reader
-	e.reader = a
+	if old != nil && (started || a.name != "" && slices.Contains(e.past, a.name)) {
+		old = a
+	} else {
+		e.reader = a
+	}
+	if old != nil && old.name != "" && old.name != e.reader.name {
+		e.past = append(e.past[max(0, len(e.past)-maxPast+1):], old.name)
+	}
 	e.mu.Unlock()
 	if old != nil {
 		old.supersede()

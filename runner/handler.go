@@ -74,7 +74,7 @@ func (s *supervisor) serveExec(w http.ResponseWriter, r *http.Request) {
 	if err := out.Queue(wire.JSONFrame(wire.KindResponse, 0, channel.Started{New: started})); err != nil {
 		return // the channel broke: the exec goes on
 	}
-	e.attach(a)
+	e.attach(a, started)
 	go a.receive(in) // ends with this request's body
 	if err := a.send(r.Context()); err != nil {
 		_ = out.Write(wire.JSONFrame(wire.KindError, 0, asWire(err)))

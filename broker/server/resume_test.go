@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/internal/cutproxy"
@@ -172,9 +169,3 @@ func chat(ctx context.Context, c *sandboxclient.Client, asRun bool, log string, 
 	ending, _ := cmd.Ending()
 	return ending, err
 }
-
-var (
-	_ = errors.Is
-	_ = prometheus.NewRegistry
-	_ = goleak.VerifyNone
-)

@@ -60,6 +60,9 @@ type Start struct {
 	Program    *wire.Program `json:"program,omitempty"`
 	// Timeout is the program's time from its start.
 	Timeout time.Duration `json:"timeout,omitempty"`
+	// Reader names who attaches, over every channel that it takes. One that another
+	// reader has superseded cannot come back in its place.
+	Reader string `json:"reader,omitempty"`
 	// Stdout and Stderr are the reader's position and credit.
 	Stdout wire.Credit `json:"stdout"`
 	Stderr wire.Credit `json:"stderr"`

@@ -291,6 +291,12 @@ func (s *Sandbox) Touch(name string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), nil, 0o600)
 }
 
+// Has reports whether the workspace has a file of that name.
+func (s *Sandbox) Has(name string) bool {
+	_, err := os.Stat(filepath.Join(s.dir, name))
+	return err == nil
+}
+
 // Dir is the workspace.
 func (s *Sandbox) Dir() string { return s.dir }
 
