@@ -87,6 +87,8 @@ func TestProtocolErrors(t *testing.T) {
 		"second response":   {func(s *brokertest.Stream) { s.Respond(accepted) }, "second response"},
 		"a client's kind":   {func(s *brokertest.Stream) { s.Send(wire.Frame{Kind: wire.KindDone}) }, "only clients send"},
 		"window for stdout": {func(s *brokertest.Stream) { s.Send(wire.Window{FD: wire.Stdout}.Frame(0)) }, "credit for stdout"},
+		"backwards":         {func(s *brokertest.Stream) { s.Stdout("abc"); s.Send(wire.Discarded{FD: wire.Stdout, To: 3}.Frame(0)) }, "discarded stdout up to offset 3"},
+		"discarded stdin":   {func(s *brokertest.Stream) { s.Send(wire.Discarded{To: 3}.Frame(0)) }, "only outputs"},
 		"broken window":     {func(s *brokertest.Stream) { s.Send(data(wire.KindWindow, 0, 3)) }, "3 bytes of payload"},
 		"stream not opened": {func(s *brokertest.Stream) { s.Conn.Send(wire.Frame{Kind: wire.KindExit, Stream: 99}) }, "never opened"},
 		"exit without JSON": {func(s *brokertest.Stream) { s.Send(wire.Frame{Kind: wire.KindExit, Payload: []byte("\xff")}) }, "not the JSON"},

@@ -4,3 +4,9 @@ import "time"
 
 // SetCancelWait shortens the wait for an ending that does not come.
 func (c *Client) SetCancelWait(d time.Duration) { c.cancelWait = d }
+
+// ResumeSpread is over how long programs spread their first attempt to come back.
+const ResumeSpread = resumeSpread
+
+// SetResumeWindow shortens the time for coming back without a deadline.
+func (c *Client) SetResumeWindow(d time.Duration) { c.resumeWindow = d }

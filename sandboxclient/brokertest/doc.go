@@ -8,4 +8,7 @@
 //		s.Exit(wire.Ending{Reason: wire.ReasonExited})
 //	}))
 //	client, err := sandboxclient.New(server.URL)
+//
+// With [Programs] a script speaks for programs instead, which outlive the connections
+// that a test cuts.
 package brokertest

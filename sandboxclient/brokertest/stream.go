@@ -59,7 +59,7 @@ func (c *Conn) open(f wire.Frame) (*Stream, error) {
 	for i, credit := range []*wire.Credit{req.Stdout, req.Stderr} {
 		s.limits[i] = wire.DefaultWindow
 		if credit != nil {
-			s.limits[i] = credit.Limit
+			s.limits[i], s.offsets[i] = credit.Limit, credit.Acked
 		}
 	}
 	c.mu.Lock()
@@ -92,7 +92,7 @@ type Stream struct {
 	mu      sync.Mutex // guards what follows
 	changed sync.Cond  // a window came, or the connection ended
 	limits  [2]uint64  // how far stdout and stderr may be sent
-	offsets [2]uint64  // how far they were sent
+	offsets [2]uint64  // how far they were sent; on a stream that attaches, from where the client asked
 	windows []wire.Window
 	gone    bool // the connection has ended
 }
@@ -131,8 +131,13 @@ func (s *Stream) Fail(e *wire.Error) { s.Send(wire.JSONFrame(wire.KindError, 0, 
 func (s *Stream) Exit(e wire.Ending) { s.Send(wire.JSONFrame(wire.KindExit, 0, e)) }
 
 // GrantStdin lets the client send input up to limit.
-func (s *Stream) GrantStdin(limit uint64) {
-	s.Send(wire.Window{FD: wire.Stdin, Limit: limit}.Frame(0))
+func (s *Stream) GrantStdin(limit uint64) { s.TakeStdin(0, limit) }
+
+// TakeStdin says that the program has taken the input up to acked, and lets the client
+// send more, up to limit. On a stream that attaches the first one says where the
+// client goes on.
+func (s *Stream) TakeStdin(acked, limit uint64) {
+	s.Send(wire.Window{FD: wire.Stdin, Acked: acked, Limit: limit}.Frame(0))
 }
 
 // Stdout sends output as the client's credit allows.
@@ -158,7 +163,7 @@ func (s *Stream) takeCredit(fd wire.FD, want int) (offset uint64, n int) {
 	i := fd - wire.Stdout
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.limits[i] == s.offsets[i] && !s.gone {
+	for s.limits[i] <= s.offsets[i] && !s.gone {
 		s.changed.Wait()
 	}
 	if s.gone {
@@ -168,6 +173,13 @@ func (s *Stream) takeCredit(fd wire.FD, want int) (offset uint64, n int) {
 	n = int(min(uint64(want), s.limits[i]-offset, wire.MaxData))
 	s.offsets[i] += uint64(n)
 	return offset, n
+}
+
+// offset is how far an output was sent.
+func (s *Stream) offset(fd wire.FD) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offsets[fd-wire.Stdout]
 }
 
 // Windows are the client's windows so far.
