@@ -196,7 +196,7 @@ func (o *output) pump(q *outQueue, grant func(wire.Window), failed func(error)) 
 	for {
 		var more bool
 		if data, parts, more = o.take(q, data, parts); !more {
-			return
+			break
 		}
 		rest := data
 		for _, p := range parts {
@@ -215,6 +215,11 @@ func (o *output) pump(q *outQueue, grant func(wire.Window), failed func(error)) 
 				rest, p.n = rest[n:], p.n-n
 				o.consume(p.fd, n, grant)
 			}
+		}
+	}
+	if t, ok := q.writer.(*TextWriter); ok && !broken && !o.silent() {
+		if err := t.Flush(); err != nil {
+			failed(fmt.Errorf("sandboxclient: writing the end of the program's output: %w", err))
 		}
 	}
 }

@@ -68,7 +68,11 @@ func (e *execCommand) run(ctx context.Context, args []string) error {
 	cmd := e.command(client.Lease(handle), args)
 	cmd.Env, cmd.Timeout, cmd.Stdin = env, e.timeout, programInput(e.in)
 	cmd.Stdout, cmd.Stderr = e.outputs()
-	return programError(ctx, cmd.Run(ctx))
+	if err := cmd.Start(ctx); err != nil {
+		return programError(ctx, err)
+	}
+	e.started(cmd.Handle())
+	return programError(ctx, cmd.Wait())
 }
 
 func (e *execCommand) command(lease *sandboxclient.Lease, args []string) *sandboxclient.Cmd {

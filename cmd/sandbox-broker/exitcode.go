@@ -127,6 +127,10 @@ func advice(err error) string {
 	var broker *sandboxclient.Error
 	var disconnected *sandboxclient.DisconnectedError
 	switch {
+	case errors.As(err, &broker) && broker.Reason == wire.ReasonSuperseded:
+		return "another command has its output now"
+	case errors.As(err, &disconnected) && errors.Is(err, sandboxclient.ErrLeaseExpired):
+		return "its sandbox is gone"
 	case errors.As(err, &disconnected):
 		return "the program may go on for a while without this command"
 	case errors.Is(err, sandboxclient.ErrStartUnknown):

@@ -61,6 +61,7 @@ func TestHelp(t *testing.T) {
 		"serve":   {"serve", "--help"},
 		"acquire": {"acquire", "--help"},
 		"exec":    {"exec", "--help"},
+		"attach":  {"attach", "--help"},
 		"cp":      {"cp", "--help"},
 		"release": {"release", "--help"},
 	} {

@@ -20,6 +20,7 @@ type programFlags struct {
 	timeout  time.Duration
 	env      []string
 	raw      bool
+	handle   bool
 }
 
 // register adds the flags. language says what the default language is, and instead
@@ -29,6 +30,7 @@ func (p *programFlags) register(flags *pflag.FlagSet, language, instead string) 
 	flags.StringVarP(&p.inline, "eval", "e", "", "run `CODE` instead of "+instead)
 	flags.DurationVar(&p.timeout, "timeout", 0, "end the program after this `time`, such as 30s (default the pool's)")
 	flags.StringArrayVar(&p.env, "env", nil, "set a variable in the sandbox, as `KEY=VALUE`; may be repeated")
+	flags.BoolVar(&p.handle, "print-handle", false, "print the program's handle, for attach, to standard error when it starts")
 	flags.BoolVar(&p.raw, "raw", false, "pass control sequences on to the terminal")
 }
 
@@ -38,6 +40,13 @@ func (p *programFlags) outputs() (stdout, stderr io.Writer) {
 		return p.out, p.err
 	}
 	return harmless(p.out), harmless(p.err)
+}
+
+// started is what is done when the program has its handle.
+func (p *programFlags) started(handle string) {
+	if p.handle {
+		fmt.Fprintln(p.err, "handle:", handle)
+	}
 }
 
 // programInput is what the program reads: nothing if it would be a terminal,

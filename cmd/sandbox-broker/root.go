@@ -43,6 +43,7 @@ them, streams its output and destroys them.`,
 	root.AddCommand(newRunCommand(s))
 	root.AddCommand(newAcquireCommand(s))
 	root.AddCommand(newExecCommand(s))
+	root.AddCommand(newAttachCommand(s))
 	root.AddCommand(newCpCommand(s))
 	root.AddCommand(newReleaseCommand())
 	root.AddCommand(newBenchCommand(s))
