@@ -41,6 +41,7 @@ type Program struct {
 	ending   *wire.Ending
 	reader   *Stream // the client that has it; nil: none
 	attached int
+	closed   bool
 }
 
 func (b *programs) serve(s *Stream) {
@@ -48,7 +49,9 @@ func (b *programs) serve(s *Stream) {
 	case wire.OpRun, wire.OpExec:
 		p := b.add(s)
 		s.Respond(p.response)
+		p.join(s)
 		go p.carry(s)
+		go p.endWith(s.Conn.closing)
 		b.play(p)
 	case wire.OpAttach:
 		b.mu.Lock()
@@ -59,6 +62,7 @@ func (b *programs) serve(s *Stream) {
 			return
 		}
 		s.Respond(p.response)
+		p.join(s)
 		p.carry(s)
 	default:
 		s.Respond(wire.Response{Lease: "lease"})
@@ -110,29 +114,45 @@ func (p *Program) Cut() {
 	}
 }
 
-// Canceled is closed when a client has asked for the program's end.
+// Canceled is closed when a client has asked for the program's end, or the server has
+// ended.
 func (p *Program) Canceled() <-chan struct{} { return p.canceled }
 
 // AwaitClients waits until so many clients have had the program, the one that started
-// it included.
-func (p *Program) AwaitClients(n int) {
+// it included. It is false when the server has ended instead.
+func (p *Program) AwaitClients(n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.attached < n {
+	for p.attached < n && !p.closed {
 		p.changed.Wait()
 	}
+	return p.attached >= n
 }
 
-// carry gives a client the output, from where it asked for it, and the ending.
-func (p *Program) carry(s *Stream) {
+// endWith sets the script free when the server ends.
+func (p *Program) endWith(closing <-chan struct{}) {
+	<-closing
+	p.once.Do(func() { close(p.canceled) })
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.changed.Broadcast()
+}
+
+// join makes a client the one that has the program.
+func (p *Program) join(s *Stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.reader != nil && p.reader != s {
 		go p.reader.Fail(&wire.Error{Code: wire.CodeConflict, Reason: wire.ReasonSuperseded, Message: "another client attached to this exec"})
 	}
 	p.reader = s
 	p.attached++
 	p.changed.Broadcast()
-	p.mu.Unlock()
+}
+
+// carry gives a client the output, from where it asked for it, and the ending.
+func (p *Program) carry(s *Stream) {
 	go p.listen(s)
 	for {
 		fd, text, ending := p.due(s)

@@ -31,6 +31,7 @@ type Server struct {
 	scripts  sync.WaitGroup
 	http     *httptest.Server
 	upgrader websocket.Upgrader
+	closing  chan struct{} // closed when the server ends
 
 	mu       sync.Mutex // guards what follows
 	conns    map[*Conn]struct{}
@@ -53,6 +54,7 @@ func start(t testing.TB, script Script, start func(*httptest.Server)) *Server {
 	s := &Server{
 		script:   script,
 		conns:    make(map[*Conn]struct{}),
+		closing:  make(chan struct{}),
 		upgrader: websocket.Upgrader{Subprotocols: []string{wire.Subprotocol}},
 	}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.accept))
@@ -79,7 +81,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // Upgrade has answered
 	}
-	c := &Conn{Header: r.Header, ws: ws, streams: make(map[uint32]*Stream)}
+	c := &Conn{Header: r.Header, ws: ws, closing: s.closing, streams: make(map[uint32]*Stream)}
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
 	s.accepted++
@@ -96,6 +98,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) close() {
+	close(s.closing)
 	s.mu.Lock()
 	for c := range s.conns {
 		c.Cut()
@@ -110,7 +113,8 @@ type Conn struct {
 	Header http.Header // of the client's handshake
 
 	ws      *websocket.Conn
-	writing sync.Mutex // held while a message is written
+	closing <-chan struct{} // closed when the server ends
+	writing sync.Mutex      // held while a message is written
 
 	mu      sync.Mutex // guards what follows
 	streams map[uint32]*Stream
