@@ -168,12 +168,13 @@ func (c *conn) send(s *stream, f wire.Frame) {
 	_ = c.writeLocked(f)
 }
 
-// finish forgets a stream, after a last frame if there is one.
-func (c *conn) finish(s *stream, last *wire.Frame) {
+// finish forgets a stream, after a last frame if there is one; it reports whether that
+// was sent.
+func (c *conn) finish(s *stream, last *wire.Frame) (sent bool) {
 	if c.lock(context.Background()) == nil {
 		if last != nil && !s.over {
 			last.Stream = s.id
-			_ = c.writeLocked(*last)
+			sent = c.writeLocked(*last) == nil
 		}
 		s.over = true
 		c.unlock()
@@ -182,6 +183,7 @@ func (c *conn) finish(s *stream, last *wire.Frame) {
 	delete(c.streams, s.id)
 	c.mu.Unlock()
 	c.release()
+	return sent
 }
 
 // release gives back the room of one stream.

@@ -25,17 +25,18 @@ const (
 // execution is one program from its request to its end, for Run, Cmd and Attach. It
 // outlives the connections that carry it; see legs.go.
 type execution struct {
-	client    *Client
-	out       *output
-	in        *input    // nil: nothing is sent
-	stdin     io.Reader // nil: the program reads end of file
-	span      trace.Span
-	started   time.Time
-	attaching bool               // it was started by another call
-	bound     bool               // it cannot outlive its connection: it moves a file
-	until     time.Time          // the caller's deadline; zero: there is none
-	life      context.Context    //nolint:containedctx // the execution's own, which outlasts the caller's a little
-	quit      context.CancelFunc // ends life: nobody waits any more
+	client     *Client
+	out        *output
+	in         *input    // nil: nothing is sent
+	stdin      io.Reader // nil: the program reads end of file
+	span       trace.Span
+	started    time.Time
+	confirming bool               // only to tell that the ending came
+	attaching  bool               // it was started by another call
+	bound      bool               // it cannot outlive its connection: it moves a file
+	until      time.Time          // the caller's deadline; zero: there is none
+	life       context.Context    //nolint:containedctx // the execution's own, which outlasts the caller's a little
+	quit       context.CancelFunc // ends life: nobody waits any more
 
 	aborts    chan error    // what ends the program: the first failure of a writer, or of whole input; capacity of one for each
 	pumped    chan struct{} // one token for each pump that has ended

@@ -57,13 +57,13 @@ func (s *stream) send(f wire.Frame) { s.conn.send(s, f) }
 // cancel asks the broker to end what the stream stands for.
 func (s *stream) cancel() { s.send(wire.Frame{Kind: wire.KindCancel}) }
 
-// finish gives the stream's room back, and confirms an ending that came.
-func (s *stream) finish() {
+// finish gives the stream's room back, and confirms an ending that came; false if that
+// was not possible.
+func (s *stream) finish() bool {
 	if s.outcome().ending != nil {
-		s.conn.finish(s, &wire.Frame{Kind: wire.KindDone})
-		return
+		return s.conn.finish(s, &wire.Frame{Kind: wire.KindDone})
 	}
-	s.conn.finish(s, nil)
+	return s.conn.finish(s, nil)
 }
 
 // receive takes a frame from the reader. It does not block; an error is the
