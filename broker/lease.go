@@ -41,6 +41,8 @@ type lease struct {
 
 	bound   chan struct{}   // closed when the runner has said that the sandbox is this lease's
 	mark    func()          // closes bound, once
+	hurry   func()          // closes wanted, once
+	wanted  chan struct{}   // closed when the client may come back, perhaps to another replica
 	guarded <-chan struct{} // closed when the stock no longer moves the sandbox's end; nil: it never did
 
 	dead chan struct{} // closed when the lease has ended, in whatever way
@@ -64,7 +66,8 @@ var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Messa
 // newLease makes the lease that r describes. With ch nil, its channel is opened when it
 // is needed.
 func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
-	l := &lease{pool: p, sb: sb, id: r.Lease, tenant: r.Tenant, kind: r.Kind, exec: r.Exec, boot: r.Boot, until: r.Until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{})}
+	l := &lease{pool: p, sb: sb, id: r.Lease, tenant: r.Tenant, kind: r.Kind, exec: r.Exec, boot: r.Boot, until: r.Until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{}), wanted: make(chan struct{})}
+	l.hurry = sync.OnceFunc(func() { close(l.wanted) })
 	l.mark = sync.OnceFunc(func() { close(l.bound) })
 	l.hardEnd = time.AfterFunc(time.Until(r.Until), func() {
 		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease's time was up"})
@@ -178,6 +181,7 @@ func (l *lease) attach() {
 
 // detach counts one less; a run without any ends after the grace.
 func (l *lease) detach() {
+	l.hurry()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clients--
@@ -373,8 +377,8 @@ func (l *lease) record() {
 }
 
 // settled waits until the lease is worth a record: its sandbox is bound, and a run
-// has lasted for recordDelay. When the broker ends it must be written at once. It is
-// false when the lease is dead.
+// has lasted for recordDelay. When the broker ends, or the client has left, it must be
+// written at once. It is false when the lease is dead.
 func (l *lease) settled() bool {
 	select {
 	case <-l.bound:
@@ -389,6 +393,7 @@ func (l *lease) settled() bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-l.wanted:
 	case <-l.pool.life.Done():
 	case <-l.dead:
 		return false

@@ -37,7 +37,8 @@ type Client struct {
 	cancelWait time.Duration // cancelWait, but for tests of what happens after it
 	closing    chan struct{} // closed when Close is called
 
-	resumeWindow time.Duration // resumeWindow, but for tests of its end
+	// resumeWindow and startDoubt, but for tests of their end.
+	resumeWindow, startDoubt time.Duration
 
 	mu         sync.Mutex // guards what follows; no I/O happens under it
 	state      clientState
@@ -68,7 +69,7 @@ type dialing struct {
 // checks its arguments and does not connect yet.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	c := &Client{
-		cancelWait: cancelWait, resumeWindow: resumeWindow,
+		cancelWait: cancelWait, resumeWindow: resumeWindow, startDoubt: startDoubt,
 		all:     make(map[*conn]struct{}),
 		changed: make(chan struct{}),
 		closing: make(chan struct{}),

@@ -30,7 +30,8 @@ const (
 	// byte to count as one that works.
 	steadyAfter = time.Second
 	// startDoubt is how long after its handle came a program may be on its way to
-	// the sandbox: the answer that nobody knows it is then asked for again.
+	// the sandbox, or its lease to the broker's other replicas: the answer that there
+	// is no such thing is then asked for again.
 	startDoubt = 5 * time.Second
 )
 
@@ -52,7 +53,7 @@ func (b *comeback) broken(r streamResult, worked bool) {
 	if b.last = r.lost; b.last == nil {
 		b.last = r.refused
 	}
-	if worked || b.until.IsZero() {
+	if worked || b.count == 1 {
 		b.attempt, b.until = 0, b.e.resumeUntil()
 	}
 	b.e.mu.Lock()

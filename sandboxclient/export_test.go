@@ -10,3 +10,6 @@ const ResumeSpread = resumeSpread
 
 // SetResumeWindow shortens the time for coming back without a deadline.
 func (c *Client) SetResumeWindow(d time.Duration) { c.resumeWindow = d }
+
+// SetStartDoubt shortens the time for which a program may not be known yet.
+func (c *Client) SetStartDoubt(d time.Duration) { c.startDoubt = d }

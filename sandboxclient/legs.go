@@ -148,12 +148,9 @@ func (e *execution) passing(err error) bool {
 	switch told.Code {
 	case wire.CodeUnavailable, wire.CodeExhausted, wire.CodeNotReady:
 		return true
-	case wire.CodeNotFound:
-		if told.Reason == wire.ReasonConfirmed {
-			return false
-		}
+	case wire.CodeNotFound, wire.CodeLeaseExpired:
 		at := e.outcome().responseAt
-		return !at.IsZero() && time.Since(at) < startDoubt
+		return told.Reason != wire.ReasonConfirmed && !at.IsZero() && time.Since(at) < e.client.startDoubt
 	}
 	return false
 }

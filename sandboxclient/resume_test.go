@@ -269,7 +269,9 @@ func TestAnswersToAnAttach(t *testing.T) {
 		"exhausted":   {&wire.Error{Code: wire.CodeExhausted, Message: "full", RetryAfterMS: 1}, true},
 		"unknown yet": {wire.Errorf(wire.CodeNotFound, "no such exec"), true},
 		"confirmed":   {&wire.Error{Code: wire.CodeNotFound, Reason: wire.ReasonConfirmed, Message: "over"}, false},
+		"not shared":  {wire.Errorf(wire.CodeLeaseExpired, "the lease has ended"), true},
 		"expired":     {wire.Errorf(wire.CodeLeaseExpired, "the lease has ended"), false},
+		"unknown":     {wire.Errorf(wire.CodeNotFound, "no such exec"), false},
 		"superseded":  {&wire.Error{Code: wire.CodeConflict, Reason: wire.ReasonSuperseded, Message: "another"}, false},
 		"bad offset":  {wire.Invalid("stdout.acked", 3, "too far"), false},
 		"forbidden":   {wire.Errorf(wire.CodeForbidden, "no"), false},
@@ -298,6 +300,9 @@ func TestAnswersToAnAttach(t *testing.T) {
 					}
 					s.Exit(exited(0))
 				}))
+				if !tt.passes {
+					c.SetStartDoubt(0) // the program is not young
+				}
 				res, err := run(t, c, sandboxclient.Code{})
 				assert.Equal(t, "begun", string(res.Stdout))
 				if tt.passes {

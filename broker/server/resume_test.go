@@ -104,8 +104,22 @@ const (
 // Must hold: whatever the network does, each byte arrives once and in order, there is
 // one ending, and nothing runs twice.
 func TestCutsLoseNothing(t *testing.T) {
-	const runs, cuts = 6, 60
 	s := newSite(t, patientPool())
+	s.chatThroughCuts(6, 60, 200, s.address())
+}
+
+// Must hold: so it is when every connection may lead to another replica.
+func TestCutsBetweenReplicasLoseNothing(t *testing.T) {
+	a, b := newReplicas(t, patientPool())
+	a.chatThroughCuts(6, 25, 60, a.address(), b.address())
+	eventually(t, "no run is left", func() bool { return a.provider.Live() <= 3 })
+}
+
+// chatThroughCuts runs chatters, each through a bad network of its own, and holds what
+// came of them against what must. Of their connections at least so many are cut.
+func (s *site) chatThroughCuts(runs, cuts, least int, targets ...string) {
+	t := s.t
+	t.Helper()
 	var count bytes.Buffer
 	for i := range countTo {
 		fmt.Fprintln(&count, i+1)
@@ -120,6 +134,7 @@ func TestCutsLoseNothing(t *testing.T) {
 			in := make([]byte, chatterIn)
 			_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(in)
 			p := s.proxy(cutproxy.Plan{Seed: seed, Cuts: cuts, Spare: 2000, Least: 50, Most: 40_000})
+			p.SetTarget(targets...)
 			log := filepath.Join(dir, fmt.Sprintf(chatterLog, seed))
 			stdout, stderr := sha256.New(), sha256.New()
 			ending, err := chat(deadline(t), s.through(p), i%2 == 0, log, in, stdout, stderr)
@@ -146,7 +161,7 @@ func TestCutsLoseNothing(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d connections were cut", total)
-	require.GreaterOrEqual(t, total, 200, "the network was not bad enough")
+	require.GreaterOrEqual(t, total, least, "the network was not bad enough")
 }
 
 // chat runs chatter, as a run or in a lease.

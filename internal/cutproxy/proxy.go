@@ -33,7 +33,7 @@ type Proxy struct {
 
 	mu       sync.Mutex // guards the rest
 	random   *rand.Rand
-	target   string // host and port
+	targets  []string // hosts and ports
 	refusing bool
 	accepted int
 	cuts     int
@@ -47,7 +47,7 @@ func Listen(target string, plan Plan) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cutproxy: %w", err)
 	}
-	p := &Proxy{listener: l, plan: plan, target: target, open: map[*link]struct{}{}, random: rand.New(rand.NewPCG(plan.Seed, 0))} //nolint:gosec // it shall be repeatable
+	p := &Proxy{listener: l, plan: plan, targets: []string{target}, open: map[*link]struct{}{}, random: rand.New(rand.NewPCG(plan.Seed, 0))} //nolint:gosec // it shall be repeatable
 	p.all.Go(p.accept)
 	return p, nil
 }
@@ -55,11 +55,11 @@ func Listen(target string, plan Plan) (*Proxy, error) {
 // Addr is where clients connect to, a host and a port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// SetTarget sends later connections to another server.
-func (p *Proxy) SetTarget(target string) {
+// SetTarget sends later connections to another server, or to any of several.
+func (p *Proxy) SetTarget(targets ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target = target
+	p.targets = targets
 }
 
 // Refuse makes the proxy close new connections at once, or no longer.
@@ -132,7 +132,7 @@ func (l *link) cut() {
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.accepted++
-	refuse, target := p.refusing || p.closed, p.target
+	refuse, target := p.refusing || p.closed, p.targets[p.random.IntN(len(p.targets))]
 	up, down := p.budgets()
 	p.mu.Unlock()
 	if refuse {
