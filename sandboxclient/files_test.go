@@ -263,3 +263,15 @@ func TestFilesPathThatIsNoText(t *testing.T) {
 	require.ErrorIs(t, err, sandboxclient.ErrInvalid)
 	assert.Equal(t, "program.file.path", wire.AsError(err).Field)
 }
+
+// A file is moved over one connection: nobody can take up the half of it.
+func TestFilesEndWithTheConnection(t *testing.T) {
+	f := files(t, func(s *brokertest.Stream) {
+		assert.NotEqual(t, wire.OpAttach, s.Request.Op)
+		s.Respond(accepted)
+		s.Stdout("half")
+		s.Conn.Cut()
+	})
+	_, err := f.Read(testContext(t), "x", nil)
+	require.ErrorAs(t, err, new(*sandboxclient.DisconnectedError))
+}

@@ -359,6 +359,12 @@ func TestAttachOffsets(t *testing.T) {
 		require.Equal(t, wire.Stdout, d.FD)
 		require.Greater(t, d.To, uint64(3_000_000-(1<<20)-wire.MaxData))
 		require.Equal(t, d.To, conn.until(wire.KindStdout).Offset)
+		conn.send(wire.Frame{Kind: wire.KindCancel, Stream: 1})
+		var n wire.Ending
+		require.NoError(t, wire.Unmarshal(wire.KindExit, conn.until(wire.KindExit).Payload, &n))
+		require.Equal(t, d.To, n.StdoutDiscardedTo)
+		require.EqualValues(t, 3_000_000, n.StdoutBytes)
+		require.False(t, n.Complete)
 	})
 	t.Run("unknown", func(t *testing.T) {
 		_, err := s.client(tokenB).Attach(deadline(t), plain, sandboxclient.AttachOptions{})

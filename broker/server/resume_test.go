@@ -111,8 +111,8 @@ func TestCutsLoseNothing(t *testing.T) {
 // Must hold: so it is when every connection may lead to another replica.
 func TestCutsBetweenReplicasLoseNothing(t *testing.T) {
 	a, b := newReplicas(t, patientPool())
-	a.chatThroughCuts(6, 25, 60, a.address(), b.address())
-	eventually(t, "no run is left", func() bool { return a.provider.Live() <= 3 })
+	a.chatThroughCuts(4, 12, 20, a.address(), b.address())
+	eventually(t, "leases alone are left", func() bool { return a.provider.Live() <= 2 })
 }
 
 // chatThroughCuts runs chatters, each through a bad network of its own, and holds what
