@@ -42,7 +42,7 @@ var errGiveUp = errors.New("it could not be reached again in time")
 type comeback struct {
 	e       *execution
 	count   int       // how often a connection broke
-	attempt int       // since one worked
+	attempt int       // how many in a row got no answer
 	until   time.Time // when it is given up; zero: with the caller
 	last    error     // why the newest attempt failed
 }
@@ -53,8 +53,11 @@ func (b *comeback) broken(r streamResult, worked bool) {
 	if b.last = r.lost; b.last == nil {
 		b.last = r.refused
 	}
+	// A broker answered, so the next one is not far; but only a leg that was of use
+	// buys more time.
+	b.attempt = 0
 	if worked || b.count == 1 {
-		b.attempt, b.until = 0, b.e.resumeUntil()
+		b.until = b.e.resumeUntil()
 	}
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
@@ -98,7 +101,6 @@ func (b *comeback) attach() (*stream, error) {
 		}
 		leg, err := b.try()
 		if err == nil {
-			b.attempt++
 			return leg, nil
 		}
 		if !e.passing(err) {
