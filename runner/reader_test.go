@@ -26,7 +26,7 @@ func next(t *testing.T, s *channel.ExecStream, k wire.Kind) wire.Frame {
 // A signal that comes again under its number is the same signal.
 func TestASignalWithANumberIsSentOnce(t *testing.T) {
 	s := startRunner(t)
-	stream, err := s.open().Exec(deadline(t), "x", start(sh("trap 'echo got' USR1; echo begun; while [ ! -e go ]; do sleep 0.02; done")), nil)
+	stream, err := s.open().Exec(deadline(t), "x", start(sh("trap 'echo got' USR1; echo begun; while [ ! -e go ]; do sleep 0.02; done; exit 0")), nil)
 	require.NoError(t, err)
 	next(t, stream, wire.KindStdout)
 	seen := false

@@ -86,7 +86,7 @@ func TestASignalArrivesOnce(t *testing.T) {
 	p := s.proxy(cutproxy.Plan{})
 	lease, err := s.through(p).Acquire(deadline(t), "test")
 	require.NoError(t, err)
-	cmd := lease.Command("sh", "-c", "trap 'echo got' USR1; echo begun; while [ ! -e go ]; do sleep 0.02; done")
+	cmd := lease.Command("sh", "-c", "trap 'echo got' USR1; echo begun; while [ ! -e go ]; do sleep 0.02; done; exit 0")
 	out := newPages()
 	cmd.Stdout = out
 	require.NoError(t, cmd.Start(deadline(t)))
