@@ -1,5 +1,8 @@
 package wire
 
+// PoolsPath is where a broker lists its pools.
+const PoolsPath = "/v1/pools"
+
 // Pool describes a pool to those who may use it: an entry of the answer to
 // GET /v1/pools.
 type Pool struct {
