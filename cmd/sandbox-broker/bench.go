@@ -7,8 +7,11 @@ import (
 	"io"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/bench"
 	"github.com/sandbox-broker/sandbox-broker/internal/kube"
@@ -100,6 +103,9 @@ func (o *benchOptions) setCounts(flags *pflag.FlagSet) {
 // runBench measures and reports. What was measured before a failure is reported
 // too.
 func runBench(ctx context.Context, o benchOptions, s streams) (err error) {
+	// What the Kubernetes libraries log of each exec's end would tear the bar.
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	if o.bench.Config, err = kube.Config(o.kubeconf); err != nil {
 		return err
 	}

@@ -63,6 +63,7 @@ func TestHelp(t *testing.T) {
 		"exec":    {"exec", "--help"},
 		"cp":      {"cp", "--help"},
 		"release": {"release", "--help"},
+		"bench":   {"bench", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, nil, args...)

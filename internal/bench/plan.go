@@ -66,11 +66,15 @@ func (s *Suite) add(w way) { s.ways = append(s.ways, &w) }
 // settledOnce waits until the pools have settled, once a turn, and rests before
 // each call.
 func (s *Suite) settledOnce(rest func(context.Context) error) func(context.Context) error {
+	return s.settledOnceBy(s.settle, rest)
+}
+
+func (s *Suite) settledOnceBy(settle, rest func(context.Context) error) func(context.Context) error {
 	turn := -1
 	return func(ctx context.Context) error {
 		if turn != s.turn {
 			turn = s.turn
-			if err := s.settle(ctx); err != nil {
+			if err := settle(ctx); err != nil {
 				return err
 			}
 		}

@@ -98,11 +98,6 @@ func (s *Suite) run(ctx, life context.Context, show func(time.Duration) *Progres
 	if err := takeTurns(ctx, max(s.o.Jobs, 1), s.begin, s.ways, progress); err != nil {
 		return err
 	}
-	memory, err := s.held.RunnerMemory(ctx)
-	if err != nil {
-		return err
-	}
-	s.figures = append(s.figures, Figure{Key: Memory, Name: "runner's resident memory", Value: memory, Unit: "MB", Enough: true})
 	return s.drive(ctx, progress)
 }
 
@@ -140,6 +135,11 @@ func (s *Suite) prepare(ctx, life context.Context) error {
 		return err
 	}
 	s.ends.add(s.held.Close)
+	memory, err := s.held.RunnerMemory(ctx) // before it has had anything to do
+	if err != nil {
+		return err
+	}
+	s.figures = append(s.figures, Figure{Key: Memory, Name: "runner's resident memory", Value: memory, Unit: "MB", Enough: true})
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (s *Suite) drive(ctx context.Context, p *Progress) error {
 	p.Add(s.o.Sustain)
 	s.load = &load
 	for _, err := range load.Errs[:min(len(load.Errs), maxFailures)] {
-		p.Note("bench: under load: %v", err)
+		p.Note("under load: %v", err)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("bench: under load: %w", ctx.Err())

@@ -73,9 +73,9 @@ func (w *way) once(ctx context.Context, p *Progress) error {
 	case err != nil:
 		w.series.Failed++
 		w.failures++
-		p.Note("bench: %s: %v", w.series.Name, err)
+		p.Note("%s: %v", w.series.Name, err)
 		if w.failures == maxFailures {
-			p.Note("bench: %s failed %d times in a row and is given up", w.series.Name, maxFailures)
+			p.Note("%s failed %d times in a row and is given up", w.series.Name, maxFailures)
 		}
 	default:
 		w.failures = 0
