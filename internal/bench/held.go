@@ -95,7 +95,7 @@ func (h *Held) open(ctx context.Context) error {
 // RoundTrip asks the runner through the channel and waits for its answer.
 func (h *Held) RoundTrip(ctx context.Context) (Sample, error) {
 	began := time.Now()
-	if _, err := h.channel.Status(ctx); err != nil {
+	if err := h.channel.Ping(ctx); err != nil {
 		return Sample{}, fmt.Errorf("bench: a round trip through the channel: %w", err)
 	}
 	return Sample{Done: time.Since(began)}, nil

@@ -147,6 +147,11 @@ func (c *Client) Prepare(ctx context.Context, p Prepare) error {
 	return c.call(ctx, PathPrepare, p, nil)
 }
 
+// Ping waits for an answer of the runner: one round trip, and no work besides.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.call(ctx, PathPing, nil, nil)
+}
+
 // Status asks the runner how it is.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
