@@ -69,6 +69,7 @@ func (o *benchOptions) register(flags *pflag.FlagSet) {
 	flags.IntVar(&o.counts.Jobs, "jobs", o.counts.Jobs, "how many Jobs, and how many turns all ways take")
 	flags.IntVar(&o.counts.Runs, "runs", o.counts.Runs, "how many runs from stock, and as many execs in a lease")
 	flags.IntVar(&o.counts.Others, "others", o.counts.Others, "how many calls of each other way that takes a sandbox")
+	flags.IntVar(&o.counts.Extras, "extras", o.counts.Extras, "how many calls of each way that no goal is about")
 	flags.IntVar(&o.counts.Trips, "trips", o.counts.Trips, "how many round trips of each kind")
 	flags.IntVar(&o.counts.Bulk, "bulk", o.counts.Bulk, "how many times 64 MiB of output each way")
 	flags.DurationVar(&o.counts.Sustain, "sustain", o.counts.Sustain, "how `long` runs arrive at --rate; 0 leaves it out")
@@ -88,7 +89,8 @@ func (o *benchOptions) setCounts(flags *pflag.FlagSet) {
 	c := &o.bench.Counts
 	for name, take := range map[string]func(){
 		"jobs": func() { c.Jobs = asked.Jobs }, "runs": func() { c.Runs = asked.Runs }, "others": func() { c.Others = asked.Others },
-		"trips": func() { c.Trips = asked.Trips }, "bulk": func() { c.Bulk = asked.Bulk },
+		"extras": func() { c.Extras = asked.Extras },
+		"trips":  func() { c.Trips = asked.Trips }, "bulk": func() { c.Bulk = asked.Bulk },
 		"sustain": func() { c.Sustain, c.Refill = asked.Sustain, min(c.Refill, asked.Sustain) },
 	} {
 		if flags.Changed(name) {

@@ -35,8 +35,8 @@ func TestBenchCounts(t *testing.T) {
 	require.Equal(t, 3*time.Second, o.bench.Sustain)
 	require.Equal(t, 3*time.Second, o.bench.Refill, "never longer than the load")
 
-	o = parsed(t, "--runs", "1", "--others", "2", "--trips", "3", "--bulk", "4", "--sustain", "0")
-	require.Equal(t, bench.Counts{Jobs: bench.Full.Jobs, Runs: 1, Others: 2, Trips: 3, Bulk: 4}, o.bench.Counts)
+	o = parsed(t, "--runs", "1", "--others", "2", "--extras", "5", "--trips", "3", "--bulk", "4", "--sustain", "0")
+	require.Equal(t, bench.Counts{Jobs: bench.Full.Jobs, Runs: 1, Others: 2, Extras: 5, Trips: 3, Bulk: 4}, o.bench.Counts)
 }
 
 func TestBenchWarmPool(t *testing.T) {

@@ -134,7 +134,9 @@ func (c *Cluster) name(prefix string) string {
 }
 
 // settled says whether the warm pool is full and nothing of it is ending.
-func (c *Cluster) settled(ctx context.Context) (string, error) { return c.full(ctx, c.namespace, c.warmPool) }
+func (c *Cluster) settled(ctx context.Context) (string, error) {
+	return c.full(ctx, c.namespace, c.warmPool)
+}
 
 // full says what a warm pool lacks.
 func (c *Cluster) full(ctx context.Context, namespace, warmPool string) (string, error) {
@@ -150,7 +152,8 @@ func (c *Cluster) full(ctx context.Context, namespace, warmPool string) (string,
 		return "", fmt.Errorf("bench: looking at the pods: %w", err)
 	}
 	for i := range pods.Items {
-		if !pods.Items[i].DeletionTimestamp.IsZero() {
+		// One that has ended costs no time any more, only its entry is left.
+		if !pods.Items[i].DeletionTimestamp.IsZero() && pods.Items[i].Status.Phase == corev1.PodRunning {
 			return fmt.Sprintf("pod %s is ending", pods.Items[i].Name), nil
 		}
 	}

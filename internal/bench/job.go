@@ -65,14 +65,16 @@ func (c *Cluster) jobPod() corev1.PodSpec {
 	}
 }
 
-// noJobs says whether the last Job's pod is gone.
+// noJobs says whether the last Job's pod has ended.
 func (c *Cluster) noJobs(ctx context.Context) (string, error) {
 	pods, err := c.core.Pods(c.own).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel})
 	if err != nil {
 		return "", fmt.Errorf("bench: looking at the Jobs' pods: %w", err)
 	}
-	if len(pods.Items) > 0 {
-		return fmt.Sprintf("pod %s of a Job is ending", pods.Items[0].Name), nil
+	for i := range pods.Items {
+		if pods.Items[i].Status.Phase == corev1.PodRunning {
+			return fmt.Sprintf("pod %s of a Job is ending", pods.Items[i].Name), nil
+		}
 	}
 	return "", nil
 }

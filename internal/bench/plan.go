@@ -28,11 +28,11 @@ func (s *Suite) plan() {
 		s.add(way{series: Series{Key: PeerLater, Name: "agent-sandbox's client: later run", Fewest: MinFast}, count: n.Runs, call: s.peer.Later, rest: s.settledOnce(nil), cost: costHeld})
 	}
 	s.add(way{series: Series{Key: RunStock, Name: "run, from stock", Fewest: MinFast}, count: n.Runs, call: s.broker.Run, rest: s.settle, cost: costFresh})
-	s.add(way{series: Series{Key: RunBackToBack, Name: "run, back to back", Fewest: MinFast}, count: n.Others, call: s.broker.Run, cost: costBack})
+	s.add(way{series: Series{Key: RunBackToBack, Name: "run, back to back", Fewest: MinFast}, count: n.Extras, call: s.broker.Run, cost: costBack})
 	if s.o.NoStock == "" {
 		s.leftOut = append(s.leftOut, "runs without stock: no pool without stock is named")
 	} else {
-		s.add(way{series: Series{Key: RunNoStock, Name: "run, without stock", Fewest: MinFast}, count: n.Others, call: s.broker.RunNoStock, rest: s.settle, cost: costFresh})
+		s.add(way{series: Series{Key: RunNoStock, Name: "run, without stock", Fewest: MinFast}, count: n.Extras, call: s.broker.RunNoStock, rest: s.settle, cost: costFresh})
 	}
 	s.add(way{series: Series{Key: AcquireStock, Name: "acquire, from stock", Fewest: MinFast}, count: n.Others, call: s.broker.Acquire, rest: s.settle, cost: costFresh})
 	s.add(way{series: Series{Key: Exec, Name: "exec in a held lease", Fewest: MinFast}, count: n.Runs, call: s.broker.Exec, rest: s.settledOnce(pause(sparePause)), cost: costSpared})

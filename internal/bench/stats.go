@@ -110,7 +110,9 @@ func lastByte(s Sample) time.Duration  { return s.LastByte }
 func streaming(s Sample) time.Duration { return s.LastByte - s.FirstByte }
 
 // ms is d in milliseconds, in steps of a microsecond.
-func ms(d time.Duration) float64 { return float64(d.Round(time.Microsecond)) / float64(time.Millisecond) }
+func ms(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}
 
 // row computes the numbers of a series.
 func (s Series) row() Row {

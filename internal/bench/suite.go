@@ -19,6 +19,7 @@ type Counts struct {
 	Jobs   int // also how many turns there are
 	Runs   int // from stock, and execs in a lease
 	Others int // each of the other ways that take a sandbox
+	Extras int // each of those that no goal is about
 	Trips  int // round trips
 	Bulk   int // transfers of much output
 	// Sustain is how long the load lasts, and Refill each of the two measurements
@@ -28,8 +29,12 @@ type Counts struct {
 
 // Counts of a whole benchmark, and of the shortest from which ratios are printed.
 var (
-	Full  = Counts{Jobs: 10, Runs: 100, Others: 30, Trips: 500, Bulk: 5, Sustain: time.Minute, Refill: 15 * time.Second}
-	Short = Counts{Jobs: MinSlow, Runs: MinFast, Others: MinFast, Trips: 200, Bulk: MinSlow, Sustain: 20 * time.Second, Refill: 8 * time.Second}
+	Full = Counts{
+		Jobs: 10, Runs: 100, Others: 30, Extras: 30, Trips: 500, Bulk: 5, Sustain: time.Minute, Refill: 15 * time.Second,
+	}
+	Short = Counts{
+		Jobs: MinSlow, Runs: MinFast, Others: MinFast, Extras: 10, Trips: 200, Bulk: MinSlow, Sustain: 15 * time.Second, Refill: 6 * time.Second,
+	}
 )
 
 // Options say what is measured, and where.
@@ -82,7 +87,10 @@ func Run(ctx context.Context, o Options, show func(time.Duration) *Progress) (*R
 	}
 	s.setting.TookSeconds = time.Since(began).Round(time.Second).Seconds()
 	report := NewReport(s.setting, s.series(), s.figures, s.leftOut)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		report.Ended = "it was interrupted"
+	case err != nil:
 		report.Ended = err.Error()
 	}
 	return report, err
