@@ -89,12 +89,12 @@ func (c *Client) dialError(resp *http.Response, err error) error {
 	if resp == nil || !errors.Is(err, websocket.ErrBadHandshake) {
 		return fmt.Errorf("sandboxclient: connecting to %s: %w", c.endpoint.Host, err)
 	}
+	defer resp.Body.Close()
 	return c.refusal(resp)
 }
 
-// refusal is the error of an answer that is none, and closes its body.
+// refusal is the error of an answer that is none.
 func (c *Client) refusal(resp *http.Response) error {
-	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	e := new(wire.Error)
 	if json.Unmarshal(body, e) != nil || e.Code == "" {

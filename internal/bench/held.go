@@ -61,6 +61,22 @@ func (c *Cluster) take(ctx context.Context, p *agentsandbox.Provider) (broker.Sa
 	return p.Take(ctx, broker.TakeRequest{Pool: c.own, WarmPool: c.warmPool, Until: time.Now().Add(claimLife)})
 }
 
+// endAll ends what is left of the sandboxes that were taken through the provider,
+// whoever cancelled ctx.
+func endAll(ctx context.Context, p *agentsandbox.Provider) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	left, err := p.List(ctx)
+	if err != nil {
+		return fmt.Errorf("bench: looking for sandboxes that are left: %w", err)
+	}
+	var errs []error
+	for _, sandbox := range left {
+		errs = append(errs, sandbox.End(ctx))
+	}
+	return errors.Join(errs...)
+}
+
 // Hold claims a sandbox and opens its channel.
 func (c *Cluster) Hold(ctx context.Context, p *agentsandbox.Provider) (*Held, error) {
 	sandbox, err := c.take(ctx, p)

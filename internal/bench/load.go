@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,8 +52,8 @@ func (c *counter) perSecond() float64 {
 
 // RefillRate measures how many sandboxes a second the warm pool itself can give:
 // they are claimed as fast as they become ready, no more at once than are, and
-// released without running anything.
-func (c *Cluster) RefillRate(ctx context.Context, p *agentsandbox.Provider, lasting time.Duration) (float64, error) {
+// released without running anything. Claims that failed are told to note.
+func (c *Cluster) RefillRate(ctx context.Context, p *agentsandbox.Provider, lasting time.Duration, note func(error)) (float64, error) {
 	// Deadline of the takes: what is under way at the end may still come.
 	takes, cancel := context.WithTimeout(ctx, lasting+settleTimeout)
 	defer cancel()
@@ -82,7 +81,10 @@ func (c *Cluster) RefillRate(ctx context.Context, p *agentsandbox.Provider, last
 		}
 	}
 	going.Wait()
-	return count.perSecond(), errors.Join(count.errs...)
+	for _, err := range count.errs[:min(len(count.errs), maxFailures)] {
+		note(err)
+	}
+	return count.perSecond(), nil
 }
 
 func (c *Cluster) takeAndRelease(ctx context.Context, p *agentsandbox.Provider) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 const (
@@ -56,12 +57,18 @@ func (p *Progress) Add(d time.Duration) {
 	p.draw(p.gone == p.total)
 }
 
-// Note prints a line that stays.
+// Note prints a line that stays. What others say in it cannot steer the terminal.
 func (p *Progress) Note(format string, args ...any) {
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, fmt.Sprintf(format, args...))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	fmt.Fprintf(p.w, format+"\n", args...)
+	fmt.Fprintln(p.w, line)
 	p.draw(true)
 }
 

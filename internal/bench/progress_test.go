@@ -20,14 +20,14 @@ func TestProgressWithoutATerminal(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			p.Add(time.Second)
 		}
-		p.Note("a call failed: %v", errFull)
+		p.Note("a call failed: %v", "\x1b[2Jthe disk\nis full")
 		p.Close()
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		require.Len(t, lines, 100/lineEvery+2, "few lines, however many calls")
 		require.Equal(t, "bench: 0 %, 0s: one Job per call", lines[0])
 		require.Equal(t, "bench: 5 %, 10s: one Job per call", lines[1])
 		require.Equal(t, "bench: 100 %, 3m20s: one Job per call", lines[20])
-		require.Equal(t, "a call failed: the disk is full", lines[21])
+		require.Equal(t, "a call failed:  [2Jthe disk is full", lines[21])
 		require.NotContains(t, out.String(), "\x1b", "no control sequences")
 	})
 }

@@ -139,6 +139,7 @@ func (s *Suite) prepare(ctx, life context.Context) error {
 	if s.prov, err = s.cluster.NewProvider(ctx, life); err != nil {
 		return err
 	}
+	s.ends.add(func(ctx context.Context) error { return endAll(ctx, s.prov) })
 	if s.held, err = s.cluster.Hold(ctx, s.prov); err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (s *Suite) refill(ctx context.Context, p *Progress) (float64, error) {
 	}
 	p.Working("the warm pool's own refill")
 	defer p.Add(s.o.Refill)
-	return s.cluster.RefillRate(ctx, s.prov, s.o.Refill)
+	return s.cluster.RefillRate(ctx, s.prov, s.o.Refill, func(err error) { p.Note("the warm pool's own refill: %v", err) })
 }
 
 // series are all of them, in the order of the table.
