@@ -45,7 +45,7 @@ func (c *Cluster) ClaimExec(ctx context.Context) (sample Sample, err error) {
 }
 
 func (c *Cluster) newClaim() *extensionsv1beta1.SandboxClaim {
-	end := metav1.NewTime(time.Now().Add(claimLife))
+	end := metav1.NewTime(time.Now().Add(c.claimLife))
 	return &extensionsv1beta1.SandboxClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name("bench"), Labels: map[string]string{labelRun: c.own}},
 		Spec: extensionsv1beta1.SandboxClaimSpec{

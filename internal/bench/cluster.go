@@ -28,9 +28,6 @@ const (
 	cleanupTimeout = 90 * time.Second
 	// cleanupPause lies between two looks at what is left.
 	cleanupPause = 200 * time.Millisecond
-	// claimLife is when agent-sandbox removes a claim of the benchmark by itself,
-	// should the benchmark die.
-	claimLife = 30 * time.Minute
 )
 
 // labelRun marks what one benchmark made among the pool's sandboxes; its value is
@@ -50,7 +47,10 @@ type Cluster struct {
 	template            extensionsv1beta1.SandboxTemplate
 	replicas            int32
 	own                 string // the benchmark's namespace
-	n                   int    // names given so far
+	// claimLife is when agent-sandbox removes a claim of the benchmark by itself,
+	// should the benchmark die.
+	claimLife time.Duration
+	n         int // names given so far
 }
 
 // OpenCluster looks at the warm pool and makes the namespace. Close removes it

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -84,11 +85,11 @@ func TestNamesAreNotGivenTwice(t *testing.T) {
 
 func TestClaimHasAnEndOfItsOwn(t *testing.T) {
 	t.Parallel()
-	c := &Cluster{own: "sandbox-broker-bench-abc12", namespace: "sandboxes", warmPool: "python"}
+	c := &Cluster{own: "sandbox-broker-bench-abc12", namespace: "sandboxes", warmPool: "python", claimLife: time.Hour}
 	claim := c.newClaim()
 	require.Equal(t, "python", claim.Spec.WarmPoolRef.Name)
 	require.Equal(t, c.own, claim.Labels[labelRun], "Close finds it")
-	require.NotNil(t, claim.Spec.Lifecycle.ShutdownTime, "it goes even if this process is killed")
+	require.WithinDuration(t, time.Now().Add(time.Hour), claim.Spec.Lifecycle.ShutdownTime.Time, time.Minute, "it goes even if this process is killed")
 	require.Equal(t, extensionsv1beta1.ShutdownPolicyDelete, claim.Spec.Lifecycle.ShutdownPolicy)
 }
 

@@ -58,7 +58,7 @@ func (c *Cluster) NewProvider(ctx, life context.Context) (*agentsandbox.Provider
 
 // take claims a sandbox through the provider.
 func (c *Cluster) take(ctx context.Context, p *agentsandbox.Provider) (broker.Sandbox, error) {
-	return p.Take(ctx, broker.TakeRequest{Pool: c.own, WarmPool: c.warmPool, Until: time.Now().Add(claimLife)})
+	return p.Take(ctx, broker.TakeRequest{Pool: c.own, WarmPool: c.warmPool, Until: time.Now().Add(c.claimLife)})
 }
 
 // endAll ends what is left of the sandboxes that were taken through the provider,

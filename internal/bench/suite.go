@@ -37,6 +37,21 @@ var (
 	}
 )
 
+const (
+	// startUp is the part of the bound that does not depend on the counts.
+	startUp = 5 * time.Minute
+	// slack is how many times longer than expected it may take.
+	slack = 4
+)
+
+// bound is the most that a benchmark may take. What it claims ends then, too, even
+// if nobody is left to end it.
+func (n Counts) bound() time.Duration {
+	calls := time.Duration(n.Jobs)*costJob + time.Duration(n.Runs+3*n.Others+2*n.Extras)*costFresh +
+		time.Duration(3*n.Runs)*costSpared + time.Duration(3*n.Trips)*costTrip + time.Duration(2*n.Bulk)*costBulk
+	return startUp + slack*(calls+n.Sustain+2*n.Refill)
+}
+
 // Options say what is measured, and where.
 type Options struct {
 	Counts
@@ -76,12 +91,14 @@ type Suite struct {
 // the progress for work that is expected to take a time.
 func Run(ctx context.Context, o Options, show func(time.Duration) *Progress) (*Report, error) {
 	began := time.Now()
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel() // the provider's watches end after the last release
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end() // the provider's watches end after the last release
+	bounded, cancel := context.WithTimeout(ctx, o.bound())
+	defer cancel()
 	s := &Suite{o: o, setting: Setting{
 		Began: began.UTC(), Version: version.String(), CPUs: runtime.NumCPU(), Pool: o.Pool, WarmPool: o.WarmPool,
 	}}
-	err := s.run(ctx, life, show)
+	err := s.run(bounded, life, show)
 	if cerr := s.ends.run(ctx); cerr != nil {
 		err = errors.Join(err, cerr)
 	}
@@ -123,6 +140,7 @@ func (s *Suite) prepare(ctx, life context.Context) error {
 	if s.cluster, err = OpenCluster(ctx, s.o.Config, s.o.Namespace, s.o.WarmPool); err != nil {
 		return err
 	}
+	s.cluster.claimLife = s.o.bound()
 	s.ends.add(s.cluster.Close)
 	s.setting.RuntimeClass = s.cluster.RuntimeClass()
 	if s.setting.Kubernetes, err = s.cluster.Version(); err != nil {

@@ -156,6 +156,19 @@ func TestSettledOnceATurn(t *testing.T) {
 	require.ErrorIs(t, failing(t.Context()), errFull)
 }
 
+// Whatever is measured ends, and a usual benchmark well before its bound.
+func TestTheWholeIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, counts := range map[string]Counts{"full": Full, "short": Short} {
+		s := &Suite{broker: &Broker{}, held: &Held{}, peer: &Peer{}, o: Options{Counts: counts, NoStock: "none"}}
+		s.plan()
+		require.Greater(t, counts.bound(), startUp+3*s.expected(), name)
+		require.Less(t, counts.bound(), startUp+5*s.expected(), name)
+	}
+	require.Less(t, Full.bound(), time.Hour)
+	require.Equal(t, startUp, Counts{}.bound())
+}
+
 func TestSharedClock(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

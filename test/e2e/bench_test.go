@@ -72,7 +72,7 @@ func requireNothingOfBenchIsLeft(t *testing.T) {
 func TestBenchMeasuresEveryWay(t *testing.T) {
 	settle(t)
 	path := filepath.Join(t.TempDir(), "latest.json")
-	cmd := benchCommand(within(t, 4*time.Minute), t, path, "--jobs", "1", "--runs", "2", "--others", "1", "--extras", "1", "--trips", "5", "--bulk", "1", "--sustain", "4s")
+	cmd := benchCommand(within(t, 4*time.Minute), t, path, "--jobs", "1", "--runs", "2", "--others", "1", "--extras", "1", "--trips", "5", "--bulk", "1", "--sustain", "10s")
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	require.NoError(t, cmd.Run(), "%s\n%s", complaint.String(), out.String())
