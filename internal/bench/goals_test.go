@@ -37,7 +37,10 @@ func judgementOf(t *testing.T, r *Report, name string) Judgement {
 // harder than the goal.
 func TestGoalsAreAboutWhatIsMeasured(t *testing.T) {
 	t.Parallel()
-	keys := map[Key]bool{Memory: true, Refill: true, Sustained: true}
+	keys := map[Key]bool{Memory: true}
+	for _, f := range loadFigures(1, 1, LoadResult{}) {
+		keys[f.Key] = true
+	}
 	s := &Suite{broker: &Broker{}, held: &Held{}, peer: &Peer{}, o: Options{Counts: Full, NoStock: "none"}}
 	s.plan()
 	for _, w := range s.ways {
@@ -148,11 +151,32 @@ func everythingMet() *Report {
 	}
 	return reportOf([]Figure{
 		{Key: Memory, Name: "runner's resident memory", Value: 9.5, Unit: "MB", Enough: true},
-		{Key: Refill, Name: "refill", Value: 2.5, Unit: "/s", Enough: true},
+		{Key: Sustainable, Name: "sustainable", Value: 2.5, Unit: "/s", Enough: true},
 		{Key: Sustained, Name: "sustained", Value: 2.4, Unit: "/s", Enough: true},
 	},
 		measured(Job, MinSlow, times(MinSlow, 4000)...), fast(ClaimExec, 310), fast(PeerFirst, 210), fast(PeerLater, 50), fast(RunStock, 10),
 		fast(AcquireStock, 1), fast(Exec, 8), fast(Channel, 1), fast(BareEcho, 1), delay, bulk(StdoutBare), bulk(StdoutLease))
+}
+
+// A pool that got faster meanwhile is no reproach to the broker, nor is a rate that
+// was asked for below it.
+func TestSustainedIsComparedWithWhatCouldBe(t *testing.T) {
+	t.Parallel()
+	load := LoadResult{PerSecond: 1.9, Runs: measured(LoadRun, MinFast, times(MinFast, 10)...)}
+	for name, tt := range map[string]struct {
+		refill, offered, want float64
+	}{
+		"the pool got faster":    {3, 2, 0.95},
+		"the pool got slower":    {1.9, 2, 1},
+		"a lower rate was asked": {5, 1.9, 1},
+		"both are alike":         {2, 2, 0.95},
+	} {
+		j := judgementOf(t, reportOf(loadFigures(tt.refill, tt.offered, load)), "sustained")
+		require.InDelta(t, tt.want, j.Ratio, 1e-9, name)
+		require.Equal(t, Met, j.Verdict, name)
+	}
+	load.Runs.Samples = load.Runs.Samples[1:]
+	require.Equal(t, TooFew, judgementOf(t, reportOf(loadFigures(2, 2, load)), "sustained").Verdict)
 }
 
 func TestShortNumbers(t *testing.T) {

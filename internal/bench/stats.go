@@ -37,7 +37,10 @@ const (
 	LoadQueue      Key = "load-queue"
 	Memory         Key = "runner-memory"
 	Refill         Key = "refill"
+	Offered        Key = "offered"
+	Sustainable    Key = "sustainable"
 	Sustained      Key = "sustained"
+	Dropped        Key = "dropped"
 	Warm           Key = "warm"
 )
 

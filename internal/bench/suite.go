@@ -238,14 +238,22 @@ func (s *Suite) drive(ctx context.Context, p *Progress) error {
 	if err != nil {
 		return err
 	}
-	s.figures = append(s.figures,
-		Figure{Key: Refill, Name: "the warm pool's own refill, before and after the load", Value: (before + after) / 2, Unit: "/s", Enough: true},
-		Figure{Key: "offered", Name: "load: runs that arrived", Value: perSecond, Unit: "/s", Enough: true},
-		Figure{Key: Sustained, Name: "load: runs that ended", Value: load.PerSecond, Unit: "/s", Enough: len(load.Runs.Samples) >= MinFast},
-		Figure{Key: Warm, Name: "load: share served from stock at once", Value: 100 * load.Warm, Unit: "%", Enough: len(load.Runs.Samples) >= MinFast},
-		Figure{Key: "dropped", Name: "load: arrivals not made, too many went on", Value: float64(load.Dropped), Unit: "", Enough: true},
-	)
+	s.figures = append(s.figures, loadFigures((before+after)/2, perSecond, load)...)
 	return nil
+}
+
+// loadFigures tell of a load. No more runs can end than arrive, nor than the pool
+// refills, which may have changed meanwhile: the lower of both is what is compared.
+func loadFigures(refill, offered float64, load LoadResult) []Figure {
+	enough := len(load.Runs.Samples) >= MinFast
+	return []Figure{
+		{Key: Refill, Name: "the warm pool's own refill, before and after the load", Value: refill, Unit: "/s", Enough: true},
+		{Key: Offered, Name: "load: runs that arrived", Value: offered, Unit: "/s", Enough: true},
+		{Key: Sustainable, Name: "load: runs that could end, the lower of both", Value: min(refill, offered), Unit: "/s", Enough: true},
+		{Key: Sustained, Name: "load: runs that ended", Value: load.PerSecond, Unit: "/s", Enough: enough},
+		{Key: Warm, Name: "load: share served from stock at once", Value: 100 * load.Warm, Unit: "%", Enough: enough},
+		{Key: Dropped, Name: "load: arrivals not made, too many went on", Value: float64(load.Dropped), Enough: true},
+	}
 }
 
 func (s *Suite) refill(ctx context.Context, p *Progress) (float64, error) {
