@@ -10,6 +10,9 @@ import (
 // bytes. At the bound the program's next write waits: nothing is lost.
 const Retention = 1 << 20
 
+// PipeSize is what the pipe of one output can hold besides, in bytes.
+const PipeSize = 256 << 10
+
 // Routes of the runner. Each answers 200 with JSON, or an error status with a
 // wire.Error as JSON.
 const (
