@@ -115,9 +115,11 @@ func (o *output) space() []byte {
 			return last[len(last):cap(last)]
 		}
 	}
-	chunk := make([]byte, 0, chunkSize)
+	var chunk []byte
 	if n := len(o.spare); n > 0 {
 		chunk, o.spare = o.spare[n-1], o.spare[:n-1]
+	} else {
+		chunk = make([]byte, 0, chunkSize)
 	}
 	o.chunks = append(o.chunks, chunk)
 	return chunk[:chunkSize]
