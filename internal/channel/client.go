@@ -20,7 +20,7 @@ import (
 // wait for.
 const (
 	// streamWindow is the unread data one exec can make the broker hold, in bytes.
-	streamWindow = 1 << 20
+	streamWindow = 2 << 20
 	// connWindow is the same for a whole sandbox.
 	connWindow = 4<<20 - 1
 	// maxReadFrame makes large frames possible: fewer system calls in gVisor.

@@ -8,7 +8,7 @@ import (
 
 // Retention bounds what a runner keeps of one output until it is acknowledged, in
 // bytes. At the bound the program's next write waits: nothing is lost.
-const Retention = 1 << 20
+const Retention = 2 << 20
 
 // PipeSize is what the pipe of one output can hold besides, in bytes.
 const PipeSize = 256 << 10
