@@ -15,6 +15,8 @@ E2E_TIMEOUT ?= 28m
 CLUSTER_UP_ARGS ?=
 # Given to `bin/sandbox-broker bench`.
 BENCH_ARGS ?=
+# What the local cluster has for the benchmark.
+BENCH_POOLS := --no-stock-pool python-gvisor-no-stock --sandboxd-image localhost/sandbox-broker/sandbox-sandboxd:dev
 # Given to `bin/bench-scale`, for example '--check' or '--profile DIR'.
 BENCH_SCALE_ARGS ?=
 
@@ -72,8 +74,8 @@ test: ## Vet and test both modules, the main one with the race detector
 	$(GO) test -C hack/cluster $(TESTFLAGS) ./...
 
 .PHONY: golden
-golden: ## Write the golden files of manifests, frames and help texts anew
-	$(GO) test ./deploy ./sandboxclient/wire ./cmd/sandbox-broker -update
+golden: ## Write the golden files of manifests, frames, help texts and reports anew
+	$(GO) test ./deploy ./sandboxclient/wire ./cmd/sandbox-broker ./internal/bench -update
 
 .PHONY: fuzz-short
 fuzz-short: ## Run every fuzz target for FUZZTIME
@@ -111,8 +113,8 @@ e2e: build cluster-tool ## Run the tests that need the cluster
 	$(WITH_CLUSTER) $(GO) test -race -count=1 -timeout $(E2E_TIMEOUT) -tags e2e $(TESTFLAGS) ./test/e2e/...
 
 .PHONY: bench
-bench: build cluster-tool ## Measure runs on the cluster, beside one Job per call
-	$(WITH_CLUSTER) $(BIN)/sandbox-broker bench $(BENCH_ARGS)
+bench: build cluster-tool ## Measure runs on the cluster, beside other ways to run code
+	$(WITH_CLUSTER) $(BIN)/sandbox-broker bench $(BENCH_POOLS) $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## Remove what was built here; the cluster and the caches stay

@@ -17,7 +17,7 @@ const (
 	drainGrace = 5 * time.Minute
 	// runnerKeeps bounds what a runner can still hold of one output when its
 	// program has ended: its buffer, and a pipe's.
-	runnerKeeps = channel.Retention + 128<<10
+	runnerKeeps = channel.Retention + channel.PipeSize + 64<<10
 )
 
 // overtime is what the broker grants after a program's deadline. The runner's

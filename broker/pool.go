@@ -326,7 +326,7 @@ func (p *pool) describe() wire.Pool {
 	defer p.mu.Unlock()
 	d := wire.Pool{
 		Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
-		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: c.Stock, InStock: len(p.stock),
+		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: p.share(), InStock: len(p.stock),
 		Warnings: slices.Clone(p.warnings),
 	}
 	if p.lastFail != nil {

@@ -16,8 +16,8 @@ import (
 
 func TestBrokerPod(t *testing.T) {
 	deployment := one[*appsv1.Deployment](t, render(t, "broker"))
-	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type,
-		"two brokers must not work under one instance name")
+	assert.Equal(t, appsv1.RollingUpdateDeploymentStrategyType, deployment.Spec.Strategy.Type)
+	assert.Zero(t, deployment.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "one is always there")
 	spec := deployment.Spec.Template.Spec
 	require.Len(t, spec.Containers, 1)
 	broker := spec.Containers[0]

@@ -14,7 +14,7 @@ import (
 
 // startedLinger bounds how long the news that a program has started waits for the
 // program's first output, to travel with it: a spare interpreter has it ready by then.
-const startedLinger = 2 * time.Millisecond
+const startedLinger = 10 * time.Millisecond
 
 // attachment is one stream between an exec and its reader.
 type attachment struct {
@@ -119,6 +119,7 @@ func (a *attachment) handle(f wire.Frame) error {
 		a.mu.Lock()
 		a.confirmed = true
 		a.mu.Unlock()
+
 		a.wake()
 	default:
 		if f.Flags&wire.FlagOptional == 0 {
@@ -162,9 +163,7 @@ func (a *attachment) send(ctx context.Context) error {
 	}
 	linger := time.NewTimer(startedLinger)
 	defer linger.Stop()
-	if err := a.wait(ctx, linger.C); err != nil {
-		return err
-	}
+	late := linger.C // nil: what was queued does not wait any more
 	ended := false
 	for {
 		progress, err := a.sendSome()
@@ -172,35 +171,51 @@ func (a *attachment) send(ctx context.Context) error {
 			return err
 		}
 		if progress {
+			late = nil
 			continue
 		}
 		if n := a.exec.ended(); n != nil && !ended && a.drained() {
 			ended = true
+			late = nil
 			if err := a.out.Queue(wire.JSONFrame(wire.KindExit, 0, n)); err != nil {
 				return err
 			}
 		}
+		if late != nil {
+			over, err := a.wait(ctx, late)
+			if err != nil {
+				return err
+			}
+			if over {
+				late = nil
+			}
+			continue
+		}
 		if err := a.out.Flush(); err != nil {
 			return err
 		}
-		if ended && a.isConfirmed() {
-			return nil
+		if ended {
+			a.exec.tellOnce()
+			if a.isConfirmed() {
+				return nil
+			}
 		}
-		if err := a.wait(ctx, nil); err != nil {
+		if _, err := a.wait(ctx, nil); err != nil {
 			return err
 		}
 	}
 }
 
-// wait waits until there may be something to send, or enough.
-func (a *attachment) wait(ctx context.Context, enough <-chan time.Time) error {
+// wait waits until there may be something to send, or, which it reports, long enough.
+func (a *attachment) wait(ctx context.Context, enough <-chan time.Time) (over bool, err error) {
 	select {
 	case <-a.ready:
+		return false, nil
 	case <-enough:
+		return true, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
-	return nil
 }
 
 // sendSome sends at most one frame of each kind that is due.
@@ -223,7 +238,7 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		at, limit := a.sent[fd], a.limit[fd]
 		a.mu.Unlock()
-		b, from, _ := a.exec.output(fd).next(at, limit)
+		b, from := a.exec.output(fd).next(at, limit)
 		if from > at {
 			if err := a.sendGap(fd, from); err != nil {
 				return false, err
@@ -236,7 +251,9 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		a.sent[fd] = at + uint64(len(b)) // before the write: its answer may be fast
 		a.mu.Unlock()
-		if err := a.out.Queue(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b}); err != nil {
+		err := a.out.Queue(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b})
+		a.exec.output(fd).giveBack(at)
+		if err != nil {
 			return false, err
 		}
 		progress = true
@@ -269,7 +286,7 @@ func (a *attachment) drained() bool {
 		a.mu.Lock()
 		at := a.sent[fd]
 		a.mu.Unlock()
-		if _, _, done := a.exec.output(fd).next(at, at+1); !done {
+		if !a.exec.output(fd).over(at) {
 			return false
 		}
 	}

@@ -114,7 +114,7 @@ func TestTheNextProgramMeetsNothingLeftBehind(t *testing.T) {
 // A program that has ended while nobody reads its output does not keep others waiting.
 func TestUnreadOutputHoldsUpNoOtherProgram(t *testing.T) {
 	c := startRunner(t).open()
-	st := start(sh("head -c 1080000 /dev/zero; echo $$ >&2")) // more than is kept, the rest fits a pipe
+	st := start(sh(fmt.Sprintf("head -c %d /dev/zero; echo $$ >&2", channel.Retention+channel.PipeSize/2))) // more than is kept, the rest fits a pipe
 	st.Stdout.Limit = 1
 	s, err := c.Exec(deadline(t), "unread", st, nil)
 	require.NoError(t, err)

@@ -28,6 +28,9 @@ type execution struct {
 
 	exited atomic.Bool   // the first process has ended
 	gone   chan struct{} // closed when the exec is forgotten
+	told   chan struct{} // closed when a reader has been sent the ending
+	// tellOnce closes told.
+	tellOnce func()
 
 	mu     sync.Mutex // guards the rest
 	stop   wire.Reason
@@ -47,8 +50,9 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	}
 	e := &execution{
 		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, scratch: c.scratch,
-		out: newOutput(prog.Retention), err: newOutput(prog.Retention), gone: make(chan struct{}),
+		out: newOutput(prog.Retention), err: newOutput(prog.Retention), gone: make(chan struct{}), told: make(chan struct{}),
 	}
+	e.tellOnce = sync.OnceFunc(func() { close(e.told) })
 	if prog.Stdin {
 		e.in = newInput(e.wake)
 		go e.in.feed(p.ours[0], e.gone)
@@ -142,6 +146,12 @@ func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.Wai
 	select {
 	case <-read:
 		e.finish(st, wall)
+		// The reader first: the runner has one processor.
+		late.Reset(leftoverPause)
+		select {
+		case <-e.told:
+		case <-late.C:
+		}
 		e.sup.killTree(e.id)
 		e.sup.tidying.RUnlock()
 	case <-late.C:

@@ -15,6 +15,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc(channel.PathBind, s.serveBind)
 	mux.HandleFunc(channel.PathPrepare, s.servePrepare)
 	mux.HandleFunc(channel.PathExec, s.serveExec)
+	mux.HandleFunc(channel.PathPing, func(w http.ResponseWriter, _ *http.Request) { answer(w, struct{}{}) })
 	mux.HandleFunc(channel.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		st := s.status()
 		st.Version, st.Languages = version.String(), s.known()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
@@ -96,6 +97,9 @@ func pipe(fd wire.FD) (theirs int, ours *os.File, err error) {
 		_ = unix.Close(mine)
 		_ = unix.Close(theirs)
 		return -1, nil, fmt.Errorf("runner: preparing a pipe: %w", err)
+	}
+	if fd != wire.Stdin { // a wish: where the user has many pipes, they are small
+		_, _ = unix.FcntlInt(uintptr(mine), unix.F_SETPIPE_SZ, channel.PipeSize)
 	}
 	return theirs, os.NewFile(uintptr(mine), fd.String()), nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +16,40 @@ import (
 const (
 	// chunkSize is the unit of that memory and the most one read takes.
 	chunkSize = wire.MaxData
+	// maxSpareChunks bounds the memory that is kept to be used again: what a fast reader
+	// leaves unread. New memory means page faults, which are dear in gVisor.
+	maxSpareChunks = 4
 	// strayTimeout bounds the wait for the end of an output whose program, and
 	// everything it started, is dead.
 	strayTimeout = 2 * time.Second
+	// A flood is flowBytes that came within flowTime. While it lasts, reads that do not
+	// fill their space are flowPause apart: the pipe fills meanwhile, and each read, and
+	// the frame it becomes, moves more. In gVisor it is their number that costs.
+	flowBytes = 128 << 10
+	flowTime  = 10 * time.Millisecond
+	flowPause = time.Millisecond
 )
+
+// flow tells a flood from the output of a program that somebody watches.
+type flow struct {
+	since time.Time
+	bytes int
+}
+
+// pause is how long the next read can wait after one that moved n bytes.
+func (f *flow) pause(n int, filled bool) time.Duration {
+	now := time.Now()
+	if now.Sub(f.since) > flowTime {
+		f.since, f.bytes = now, 0
+	}
+	f.bytes += n
+	if filled || f.bytes < flowBytes {
+		return 0
+	}
+	// Half of it counts for the next while: a flood does not start anew each time.
+	f.since, f.bytes = now, flowBytes/2
+	return flowPause
+}
 
 // output keeps what a program wrote to one descriptor: every byte from the
 // acknowledged offset to what has been read so far. As a ring it keeps the newest
@@ -32,6 +63,8 @@ type output struct {
 	base   uint64     // offset of the first chunk's first byte
 	end    uint64     // offset after the last byte
 	acked  uint64     // the reader wants nothing below it
+	lent   []uint64   // first offsets of chunks of which bytes are being sent
+	spare  [][]byte   // memory of dropped chunks, at most maxSpareChunks
 	closed bool       // nothing more will come
 }
 
@@ -45,6 +78,7 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 	defer wake()
 	defer o.close()
 	defer func() { _ = r.Close() }()
+	var f flow
 	for {
 		space := o.space()
 		if space == nil {
@@ -67,6 +101,9 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 			return // a pipe has no other lasting error; what came is kept
 		}
 		wake()
+		if pause := f.pause(n, n == len(space)); pause > 0 && !exited.Load() {
+			time.Sleep(pause)
+		}
 	}
 }
 
@@ -86,8 +123,25 @@ func (o *output) space() []byte {
 			return last[len(last):cap(last)]
 		}
 	}
-	o.chunks = append(o.chunks, make([]byte, 0, chunkSize))
-	return o.chunks[len(o.chunks)-1][:chunkSize]
+	var chunk []byte
+	if n := len(o.spare); n > 0 {
+		chunk, o.spare = o.spare[n-1], o.spare[:n-1]
+	} else {
+		chunk = make([]byte, 0, chunkSize)
+	}
+	o.chunks = append(o.chunks, chunk)
+	return chunk[:chunkSize]
+}
+
+// dropFirst drops the oldest chunk. Its memory is used again unless it is being sent.
+// mu is held.
+func (o *output) dropFirst() {
+	if len(o.spare) < maxSpareChunks && !slices.Contains(o.lent, o.base) {
+		o.spare = append(o.spare, o.chunks[0][:0])
+	}
+	o.chunks[0] = nil
+	o.chunks = o.chunks[1:]
+	o.base += chunkSize
 }
 
 // commit makes the first n bytes of the space part of the output. Only fill
@@ -106,28 +160,45 @@ func (o *output) close() {
 	o.closed = true
 }
 
-// next returns the bytes from offset on, below limit and at most one chunk. They
-// stay valid: memory is dropped, never reused. They start at from, which is larger
-// than offset if a ring has dropped what lies between. done says that offset is the
-// end for ever.
-func (o *output) next(offset, limit uint64) (b []byte, from uint64, done bool) {
+// next lends the bytes from offset on, below limit and at most one chunk. They stay
+// valid until giveBack(from). They start at from, which is larger than offset if a
+// ring has dropped what lies between.
+func (o *output) next(offset, limit uint64) (b []byte, from uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if offset >= o.end {
-		return nil, offset, o.closed
+		return nil, offset
 	}
 	if o.ring {
 		offset = max(offset, o.base)
 	}
+	if limit <= offset {
+		return nil, offset
+	}
 	i, in := (offset-o.base)/chunkSize, (offset-o.base)%chunkSize
 	b = o.chunks[i][in:]
-	if limit <= offset {
-		return nil, offset, false
-	}
 	if room := limit - offset; uint64(len(b)) > room {
 		b = b[:room]
 	}
-	return b, offset, false
+	o.lent = append(o.lent, o.base+i*chunkSize)
+	return b, offset
+}
+
+// giveBack returns what next lent, by its first offset.
+func (o *output) giveBack(from uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// Chunks are chunkSize apart, from 0 on.
+	if i := slices.Index(o.lent, from-from%chunkSize); i >= 0 {
+		o.lent = slices.Delete(o.lent, i, i+1)
+	}
+}
+
+// over reports whether offset is the end for ever.
+func (o *output) over(offset uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return offset >= o.end && o.closed
 }
 
 // bounds returns the first offset at which a reader may begin and the end so far. In
@@ -139,13 +210,6 @@ func (o *output) bounds() (first, end uint64) {
 		return 0, o.end
 	}
 	return o.acked, o.end
-}
-
-// dropFirst drops the oldest chunk. mu is held.
-func (o *output) dropFirst() {
-	o.chunks[0] = nil
-	o.chunks = o.chunks[1:]
-	o.base += chunkSize
 }
 
 // ack drops what lies below offset. Offsets already acknowledged are stale and

@@ -29,13 +29,9 @@ const (
 // dial connects, and returns the connection with the broker's Hello read. Its
 // goroutines are not running yet.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
-	token, err := c.opts.currentToken()
+	header, err := c.header()
 	if err != nil {
-		return nil, fmt.Errorf("sandboxclient: %w", err)
-	}
-	header := http.Header{"User-Agent": {"sandboxclient"}}
-	if token != "" {
-		header.Set("Authorization", "Bearer "+token)
+		return nil, err
 	}
 	tlsConfig, err := c.opts.tlsConfig()
 	if err != nil {
@@ -75,12 +71,30 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 	return cn, nil
 }
 
+// header is what every request shows, with the token of this moment.
+func (c *Client) header() (http.Header, error) {
+	token, err := c.opts.currentToken()
+	if err != nil {
+		return nil, fmt.Errorf("sandboxclient: %w", err)
+	}
+	header := http.Header{"User-Agent": {"sandboxclient"}}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
+	}
+	return header, nil
+}
+
 // dialError explains a failed handshake: the broker's own words if it sent any.
 func (c *Client) dialError(resp *http.Response, err error) error {
 	if resp == nil || !errors.Is(err, websocket.ErrBadHandshake) {
 		return fmt.Errorf("sandboxclient: connecting to %s: %w", c.endpoint.Host, err)
 	}
 	defer resp.Body.Close()
+	return c.refusal(resp)
+}
+
+// refusal is the error of an answer that is none.
+func (c *Client) refusal(resp *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	e := new(wire.Error)
 	if json.Unmarshal(body, e) != nil || e.Code == "" {

@@ -121,7 +121,7 @@ type route struct {
 func (s *Server) routes() []route {
 	return []route{
 		{"GET " + wire.Path, s.serveConnect},
-		{"GET /v1/pools", s.servePools},
+		{"GET " + wire.PoolsPath, s.servePools},
 	}
 }
 

@@ -59,3 +59,13 @@ func (a *acquireCommand) run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// releaseTimeout bounds giving a lease back.
+const releaseTimeout = 2 * time.Minute
+
+// release gives a lease back, whoever cancelled ctx.
+func release(ctx context.Context, l *sandboxclient.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return l.Release(ctx)
+}

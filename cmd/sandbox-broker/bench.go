@@ -2,145 +2,153 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/bench"
 	"github.com/sandbox-broker/sandbox-broker/internal/kube"
-	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 )
 
-// callTimeout bounds one call of the benchmark, of any kind.
-const callTimeout = 2 * time.Minute
+// exitBelow is bench's exit code when --check found something below its bound.
+const exitBelow = 1
 
 // benchOptions say what to measure.
 type benchOptions struct {
-	connect            connectFlags
-	pool, ns, kubeconf string
-	runs, jobs         int
-	short              bool
-	out                string
+	connect  connectFlags
+	bench    bench.Options
+	counts   bench.Counts // what the flags ask for
+	kubeconf string
+	short    bool
+	check    bool
+	json     string
 }
 
 func newBenchCommand(s streams) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure runs through the broker beside one Job per call",
-		Long: `Measure runs through the broker beside one Job per call.
+		Short: "Measure runs through the broker beside other ways to run code",
+		Long: `Measure runs through the broker beside other ways to run code: one Job per
+call, a claim with one exec, and agent-sandbox's own client.
 
-All ways take turns in one run on the same cluster, with the same image,
-RuntimeClass and resources. It needs the broker, and a kubeconfig that may read
-the warm pool and create a namespace for the Jobs.`,
+All ways take turns in one run on the same cluster, with the same warm pool,
+image, RuntimeClass and resources. It needs the broker; a kubeconfig that may read
+the warm pool, claim from it, exec into its pods and create a namespace; and, for
+agent-sandbox's client, to reach pods by their addresses, so it runs on a node. The
+clock of its machine must be the sandboxes'.
+
+Nobody else should use the pool meanwhile. What it made in the cluster is removed
+at its end, also when it is interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.short {
-				o.runs, o.jobs = bench.MinFast, bench.MinSlow
-			}
+			o.setCounts(cmd.Flags())
 			return runBench(cmd.Context(), o, s)
 		},
 	}
-	o.connect.register(cmd.Flags())
-	cmd.Flags().StringVar(&o.pool, "pool", "python-gvisor", "the broker's pool, and the warm pool of the same `name`")
-	cmd.Flags().StringVar(&o.ns, "namespace", "sandboxes", "the warm pool's `namespace`")
-	cmd.Flags().StringVar(&o.kubeconf, "kubeconfig", "", "kubeconfig `file` (default $KUBECONFIG)")
-	cmd.Flags().IntVar(&o.runs, "runs", 100, "how many runs, and as many execs in a lease")
-	cmd.Flags().IntVar(&o.jobs, "jobs", 10, "how many Jobs")
-	cmd.Flags().BoolVar(&o.short, "short", false, "the fewest calls from which ratios are printed")
-	cmd.Flags().StringVar(&o.out, "json", "", "also write the figures to this `file`")
+	o.register(cmd.Flags())
 	return cmd
 }
 
-// runBench measures and reports.
-func runBench(ctx context.Context, o benchOptions, s streams) (err error) {
-	config, err := kube.Config(o.kubeconf)
-	if err != nil {
-		return err
-	}
-	client, err := o.connect.client()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	jobs, err := bench.NewJobs(ctx, config, o.ns, o.pool)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, jobs.Close(ctx)) }()
-	lease, err := client.Acquire(ctx, o.pool)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release(ctx, lease)) }()
-
-	series := []bench.Series{
-		{Name: "one Job per call", Fewest: bench.MinSlow},
-		{Name: "run, a fresh sandbox each", Fewest: bench.MinFast},
-		{Name: "exec in a held lease", Fewest: bench.MinFast},
-	}
-	calls := []func(context.Context) (bench.Sample, error){
-		jobs.Run,
-		func(ctx context.Context) (bench.Sample, error) { return bench.Run(ctx, client, o.pool) },
-		func(ctx context.Context) (bench.Sample, error) { return bench.Exec(ctx, lease) },
-	}
-	want := []int{o.jobs, o.runs, o.runs}
-	if err := measure(ctx, series, calls, want, s); err != nil {
-		return err
-	}
-	rows := bench.Rows(series)
-	if err := bench.Print(s.out, rows); err != nil {
-		return err
-	}
-	return writeJSON(o.out, rows)
+func (o *benchOptions) register(flags *pflag.FlagSet) {
+	o.connect.register(flags)
+	o.counts = bench.Full
+	flags.StringVar(&o.bench.Pool, "pool", "python-gvisor", "the broker's pool, which must keep a stock")
+	flags.StringVar(&o.bench.NoStock, "no-stock-pool", "", "a `pool` of the broker on the same warm pool that keeps none (default: left out)")
+	flags.StringVar(&o.bench.WarmPool, "warm-pool", "", "the `name` of both pools' warm pool (default: that of --pool)")
+	flags.StringVar(&o.bench.Namespace, "namespace", "sandboxes", "the warm pool's `namespace`")
+	flags.StringVar(&o.bench.PeerImage, "sandboxd-image", "", "an `image` like the warm pool's with agent-sandbox's sandboxd in /usr/local/bin (default: left out)")
+	flags.StringVar(&o.kubeconf, "kubeconfig", "", "kubeconfig `file` (default $KUBECONFIG)")
+	flags.IntVar(&o.counts.Jobs, "jobs", o.counts.Jobs, "how many Jobs, and how many turns all ways take")
+	flags.IntVar(&o.counts.Runs, "runs", o.counts.Runs, "how many runs from stock, and as many execs in a lease")
+	flags.IntVar(&o.counts.Others, "others", o.counts.Others, "how many calls of each other way that takes a sandbox")
+	flags.IntVar(&o.counts.Extras, "extras", o.counts.Extras, "how many calls of each way that no goal is about")
+	flags.IntVar(&o.counts.Trips, "trips", o.counts.Trips, "how many round trips of each kind")
+	flags.IntVar(&o.counts.Bulk, "bulk", o.counts.Bulk, "how many times 64 MiB of output each way")
+	flags.DurationVar(&o.counts.Sustain, "sustain", o.counts.Sustain, "how `long` runs arrive at --rate; 0 leaves it out")
+	flags.Float64Var(&o.bench.Rate, "rate", 0, "runs a second that arrive then (default: what the pool refills, measured)")
+	flags.BoolVar(&o.short, "short", false, "the fewest calls from which ratios are printed")
+	flags.BoolVar(&o.check, "check", false, fmt.Sprintf("exit with %d when a figure is below what it must be", exitBelow))
+	flags.StringVar(&o.json, "json", "bench/latest.json", "where to write the figures, and a chart beside it as .svg; empty: nowhere")
 }
 
-// measure takes turns, so that all ways see the same weather: after each Job its
-// share of the runs and execs.
-func measure(ctx context.Context, series []bench.Series, calls []func(context.Context) (bench.Sample, error), want []int, s streams) error {
-	for turn := range want[0] {
-		for i, call := range calls {
-			for range want[i]*(turn+1)/want[0] - want[i]*turn/want[0] {
-				one, cancel := context.WithTimeout(ctx, callTimeout)
-				sample, err := call(one)
-				cancel()
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				if err != nil {
-					series[i].Failed++
-					fmt.Fprintf(s.err, "%s: %s\n", series[i].Name, oneLine(err.Error()))
-					continue
-				}
-				series[i].Samples = append(series[i].Samples, sample)
-			}
+// setCounts takes the short benchmark's counts, but for those that are asked for.
+func (o *benchOptions) setCounts(flags *pflag.FlagSet) {
+	asked := o.counts
+	o.bench.Counts = bench.Full
+	if o.short {
+		o.bench.Counts = bench.Short
+	}
+	c := &o.bench.Counts
+	for name, take := range map[string]func(){
+		"jobs": func() { c.Jobs = asked.Jobs }, "runs": func() { c.Runs = asked.Runs }, "others": func() { c.Others = asked.Others },
+		"extras": func() { c.Extras = asked.Extras },
+		"trips":  func() { c.Trips = asked.Trips }, "bulk": func() { c.Bulk = asked.Bulk },
+		"sustain": func() { c.Sustain, c.Refill = asked.Sustain, min(c.Refill, asked.Sustain) },
+	} {
+		if flags.Changed(name) {
+			take()
 		}
-		fmt.Fprintf(s.err, "bench: %d of %d turns\n", turn+1, want[0])
 	}
-	return nil
+	if o.bench.WarmPool == "" {
+		o.bench.WarmPool = o.bench.Pool
+	}
 }
 
-func release(ctx context.Context, l *sandboxclient.Lease) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	return l.Release(ctx)
+// runBench measures and reports. What was measured before a failure is reported
+// too.
+func runBench(ctx context.Context, o benchOptions, s streams) (err error) {
+	// What the Kubernetes libraries log of each exec's end would tear the bar.
+	ctrllog.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	if o.bench.Config, err = kube.Config(o.kubeconf); err != nil {
+		return err
+	}
+	if o.bench.Client, err = o.connect.client(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.bench.Client.Close()) }()
+	errOut := harmless(s.err)
+	show := func(total time.Duration) *bench.Progress {
+		return bench.NewProgress(s.err, isTerminal(s.err), total)
+	}
+	report, err := bench.Run(ctx, o.bench, show)
+	if len(report.Rows) > 0 {
+		err = errors.Join(err, o.publish(report, s.out))
+	}
+	if err != nil {
+		return callError(ctx, err, "start it again")
+	}
+	return o.judge(report, errOut)
 }
 
-func writeJSON(path string, rows []bench.Row) error {
-	if path == "" {
+// publish prints the report and writes its files.
+func (o *benchOptions) publish(report *bench.Report, out io.Writer) error {
+	err := report.Print(harmless(out))
+	if o.json == "" {
+		return err
+	}
+	return errors.Join(err, report.WriteFiles(o.json))
+}
+
+// judge says what is below its bound, if that was asked for.
+func (o *benchOptions) judge(report *bench.Report, errOut io.Writer) error {
+	if !o.check {
 		return nil
 	}
-	text, err := json.MarshalIndent(rows, "", "  ")
-	if err != nil {
-		return fmt.Errorf("bench: encoding the figures: %w", err)
+	wrong := report.Check()
+	for _, line := range wrong {
+		fmt.Fprintln(errOut, "bench: below:", oneLine(line))
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("bench: %w", err)
+	if len(wrong) > 0 {
+		return &exitError{exitBelow, fmt.Errorf("%d figures are not what they must be", len(wrong))}
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o600)
+	return nil
 }

@@ -64,6 +64,7 @@ func TestHelp(t *testing.T) {
 		"attach":  {"attach", "--help"},
 		"cp":      {"cp", "--help"},
 		"release": {"release", "--help"},
+		"bench":   {"bench", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, nil, args...)

@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"bytes"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,12 +8,12 @@ import (
 )
 
 // measured is a series whose calls took these milliseconds, with the first byte
-// after half of that.
-func measured(name string, fewest int, millis ...int) Series {
-	s := Series{Name: name, Fewest: fewest}
+// after half of that and the last after three quarters.
+func measured(key Key, fewest int, millis ...int) Series {
+	s := Series{Key: key, Name: "the way " + string(key), Fewest: fewest}
 	for _, n := range millis {
 		d := time.Duration(n) * time.Millisecond
-		s.Samples = append(s.Samples, Sample{FirstByte: d / 2, Done: d})
+		s.Samples = append(s.Samples, Sample{FirstByte: d / 2, LastByte: d * 3 / 4, Done: d})
 	}
 	return s
 }
@@ -70,92 +67,58 @@ func TestPercentile(t *testing.T) {
 	require.Zero(t, Series{}.Percentile(50, done), "of nothing")
 }
 
-func TestRows(t *testing.T) {
+func TestRow(t *testing.T) {
 	t.Parallel()
-	jobs := measured("jobs", MinSlow, 3000, 1000, 2000, 5000, 4000)
-	runs := measured("runs", MinFast, upTo(20)...)
-	runs.Failed = 2
-	require.Equal(t, []Row{
-		{Name: "jobs", Samples: 5, FirstByteMS: 1500, P50MS: 3000, P90MS: 5000, P99MS: 5000, MaxMS: 5000, Ratio: 1},
-		{Name: "runs", Samples: 20, Failed: 2, FirstByteMS: 5, P50MS: 10, P90MS: 18, P99MS: 20, MaxMS: 20, Ratio: 300},
-	}, Rows([]Series{jobs, runs}))
-	require.Empty(t, Rows(nil))
+	s := measured(Job, MinSlow, 3000, 1000, 2000, 5000, 4000)
+	s.Failed = 2
+	require.Equal(t, Row{
+		Key: Job, Name: "the way job", Samples: 5, Failed: 2, Enough: true,
+		FirstByte: &Times{1500, 2500, 2500, 2500}, LastByte: &Times{2250, 3750, 3750, 3750}, Done: Times{3000, 5000, 5000, 5000},
+	}, s.row())
+	s.Fewest++
+	require.False(t, s.row().Enough)
+	require.False(t, Series{}.row().Enough, "of nothing")
 }
 
-func TestMillisecondsKeepTwoDigits(t *testing.T) {
+func TestRowOfARoundTrip(t *testing.T) {
 	t.Parallel()
-	s := Series{Samples: []Sample{{FirstByte: 1234567 * time.Nanosecond, Done: 9996 * time.Microsecond}}}
-	row := Rows([]Series{s})[0]
-	require.InDelta(t, 1.23, row.FirstByteMS, 1e-9)
-	require.InDelta(t, 10, row.P50MS, 1e-9)
+	row := Series{Samples: []Sample{{Done: 9996400 * time.Nanosecond}}}.row()
+	require.Nil(t, row.FirstByte, "there is no output")
+	require.Nil(t, row.LastByte)
+	require.InDelta(t, 9.996, row.Done.P50, 1e-9, "to the microsecond")
 }
 
-func TestARatioNeedsEnoughSamples(t *testing.T) {
+// The start of a program is no part of its output's rate.
+func TestRowOfMuchOutput(t *testing.T) {
 	t.Parallel()
-	thousands := func(n int) []int {
-		var all []int
-		for range n {
-			all = append(all, 1000)
-		}
-		return all
-	}
-	for name, tt := range map[string]struct {
-		slow, fast int
-		want       float64 // of the fast one, whose median is 10 ms of 20
-	}{
-		"enough of both":           {MinSlow, MinFast, 100},
-		"one too few fast ones":    {MinSlow, MinFast - 1, 0},
-		"one too few of the base":  {MinSlow - 1, MinFast, 0},
-		"none of the base":         {0, MinFast, 0},
-		"none of the fast ones":    {MinSlow, 0, 0},
-		"more than enough of both": {2 * MinSlow, MinFast, 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rows := Rows([]Series{measured("slow", MinSlow, thousands(tt.slow)...), measured("fast", MinFast, upTo(tt.fast)...)})
-			require.InDelta(t, tt.want, rows[1].Ratio, 1e-9)
-			var out bytes.Buffer
-			require.NoError(t, Print(&out, rows))
-			require.Equal(t, tt.want == 0, strings.HasSuffix(out.String(), "too few\n"), out.String())
-		})
-	}
+	s := Series{Bytes: 64e6, Samples: []Sample{{FirstByte: time.Second, LastByte: 3 * time.Second, Done: 9 * time.Second}}}
+	require.InDelta(t, 32, s.row().MBPerSecond, 1e-9)
 }
 
-func TestPrint(t *testing.T) {
+func TestStopwatch(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, Print(&out, []Row{
-		{Name: "a Job per call", Samples: 5, Failed: 1, FirstByteMS: 1500.04, P50MS: 2000, P90MS: 3000, P99MS: 4000, MaxMS: 5000, Ratio: 1},
-		{Name: "a run", Samples: 20, FirstByteMS: 5, P50MS: 6, P90MS: 7, P99MS: 8, MaxMS: 9, Ratio: 333.3},
-	}))
-	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	require.Len(t, lines, 3)
-	require.Equal(t, strings.Fields("samples failed first byte p50 p90 p99 max ratio"), strings.Fields(lines[0]))
-	require.Equal(t, strings.Fields("a Job per call 5 1 1500.0 ms 2000.0 ms 3000.0 ms 4000.0 ms 5000.0 ms 1.0"), strings.Fields(lines[1]))
-	require.Equal(t, strings.Fields("a run 20 0 5.0 ms 6.0 ms 7.0 ms 8.0 ms 9.0 ms 333.3"), strings.Fields(lines[2]))
-	for _, l := range lines[1:] {
-		require.Len(t, l, len(lines[1]), "the columns are under each other")
+	w := newStopwatch()
+	for _, part := range []string{"", "2", "\n"} {
+		n, err := w.Write([]byte(part))
+		require.NoError(t, err)
+		require.Equal(t, len(part), n)
 	}
-}
+	sample, err := w.sample()
+	require.NoError(t, err)
+	require.Positive(t, sample.FirstByte)
+	require.GreaterOrEqual(t, sample.LastByte, sample.FirstByte)
+	require.GreaterOrEqual(t, sample.Done, sample.LastByte)
+	_, err = w.bulk(3)
+	require.ErrorContains(t, err, "2 bytes")
 
-// hiccup fails at one write; those before and after succeed.
-type hiccup struct{ at int }
-
-var errFull = errors.New("the disk is full")
-
-func (h *hiccup) Write(p []byte) (int, error) {
-	h.at--
-	if h.at == -1 {
-		return 0, errFull
+	much := newStopwatch()
+	for range 100 {
+		_, err := much.Write(make([]byte, 100))
+		require.NoError(t, err)
 	}
-	return len(p), nil
-}
-
-func TestPrintTellsOfAFailedWrite(t *testing.T) {
-	t.Parallel()
-	rows := []Row{{Name: "a"}, {Name: "b"}}
-	for line := range 3 {
-		require.ErrorIs(t, Print(&hiccup{line}, rows), errFull, "at line %d", line)
-	}
-	require.NoError(t, Print(&hiccup{3}, rows))
+	_, err = much.bulk(10_000)
+	require.NoError(t, err)
+	require.LessOrEqual(t, much.text.Len(), maxKept)
+	_, err = much.sample()
+	require.Error(t, err, "this is not the answer")
 }

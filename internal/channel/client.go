@@ -20,7 +20,7 @@ import (
 // wait for.
 const (
 	// streamWindow is the unread data one exec can make the broker hold, in bytes.
-	streamWindow = 1 << 20
+	streamWindow = 2 << 20
 	// connWindow is the same for a whole sandbox.
 	connWindow = 4<<20 - 1
 	// maxReadFrame makes large frames possible: fewer system calls in gVisor.
@@ -145,6 +145,11 @@ func (c *Client) Bind(ctx context.Context, b Bind) error {
 // until that is done: the Status tells.
 func (c *Client) Prepare(ctx context.Context, p Prepare) error {
 	return c.call(ctx, PathPrepare, p, nil)
+}
+
+// Ping waits for an answer of the runner: one round trip, and no work besides.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.call(ctx, PathPing, nil, nil)
 }
 
 // Status asks the runner how it is.

@@ -8,7 +8,10 @@ import (
 
 // Retention bounds what a runner keeps of one output until it is acknowledged, in
 // bytes. At the bound the program's next write waits: nothing is lost.
-const Retention = 1 << 20
+const Retention = 2 << 20
+
+// PipeSize is what the pipe of one output can hold besides, in bytes.
+const PipeSize = 256 << 10
 
 // Routes of the runner. Each answers 200 with JSON, or an error status with a
 // wire.Error as JSON.
@@ -20,6 +23,8 @@ const (
 	// PathExec is the full-duplex request of one exec; its body starts with a
 	// KindRequest frame holding a Start.
 	PathExec = "POST /v1/exec/{id}"
+	// PathPing answers at once, with nothing.
+	PathPing = "GET /v1/ping"
 	// PathStatus answers a Status.
 	PathStatus = "GET /v1/status"
 )

@@ -36,6 +36,7 @@ type Server struct {
 	mu       sync.Mutex // guards what follows
 	conns    map[*Conn]struct{}
 	accepted int
+	pools    http.HandlerFunc
 }
 
 // New starts a server that ends with the test.
@@ -57,7 +58,10 @@ func start(t testing.TB, script Script, start func(*httptest.Server)) *Server {
 		closing:  make(chan struct{}),
 		upgrader: websocket.Upgrader{Subprotocols: []string{wire.Subprotocol}},
 	}
-	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.accept))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+wire.PoolsPath, s.servePools)
+	mux.HandleFunc("/", s.accept)
+	s.http = httptest.NewUnstartedServer(mux)
 	// Refused handshakes are what some tests are about.
 	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
 	start(s.http)
@@ -74,6 +78,32 @@ func (s *Server) Accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.accepted
+}
+
+// Pools makes the server list these pools from now on. Without it there are none.
+func (s *Server) Pools(pools ...wire.Pool) {
+	s.HandlePools(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(wire.Marshal(pools))
+	})
+}
+
+// HandlePools has handle answer the question for the pools from now on.
+func (s *Server) HandlePools(handle http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pools = handle
+}
+
+func (s *Server) servePools(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	handle := s.pools
+	s.mu.Unlock()
+	if handle == nil {
+		_, _ = w.Write([]byte("[]"))
+		return
+	}
+	handle(w, r)
 }
 
 func (s *Server) accept(w http.ResponseWriter, r *http.Request) {

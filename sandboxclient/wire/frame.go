@@ -24,7 +24,7 @@ const (
 	MaxCode = 16 << 20
 	// DefaultWindow is the credit a client grants for each output when its
 	// request names none.
-	DefaultWindow = 256 << 10
+	DefaultWindow = 1 << 20
 	// MaxWindow bounds the credit that may be outstanding for one output.
 	MaxWindow = 4 << 20
 	// MaxServerMessage and MaxClientMessage bound a whole WebSocket message: only

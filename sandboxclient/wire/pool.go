@@ -1,5 +1,8 @@
 package wire
 
+// PoolsPath is where a broker lists its pools.
+const PoolsPath = "/v1/pools"
+
 // Pool describes a pool to those who may use it: an entry of the answer to
 // GET /v1/pools.
 type Pool struct {
@@ -9,8 +12,8 @@ type Pool struct {
 	CodeLimit    int      `json:"code_limit"`     // bytes
 	TimeoutMS    int64    `json:"timeout_ms"`     // when none is asked for
 	MaxTimeoutMS int64    `json:"max_timeout_ms"` // the most that may be asked for
-	// Stock is how many sandboxes the broker keeps claimed and connected, InStock
-	// how many are there now.
+	// Stock is how many sandboxes this replica of the broker keeps claimed and
+	// connected, InStock how many are there now.
 	Stock   int `json:"stock"`
 	InStock int `json:"in_stock"`
 	// Problem says why the pool last could not give a sandbox, until it can.

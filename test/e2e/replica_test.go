@@ -100,7 +100,7 @@ func TestReplicas(t *testing.T) {
 	}
 	require.NoError(t, first.cmd.Process.Kill())
 	_ = first.cmd.Wait()
-	_ = <-ended // however its client takes it
+	t.Logf("its client saw: %v", <-ended)
 
 	_, err = there.Command("touch", "go").Output(ctx)
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ const (
 	sandboxFolder  = "deploy/gvisor-image-volume"
 	warmPoolFolder = "deploy/warmpool"
 	brokerFolder   = "deploy/broker"
+	brokerOverlay  = "hack/cluster/deploy/broker" // brokerFolder with the benchmark's pool
 	brokerSource   = "cmd/sandbox-broker"
 )
 
@@ -58,7 +59,7 @@ func (c *Cluster) applyAll(ctx context.Context) error {
 	}
 	both, applying := errgroup.WithContext(ctx)
 	both.Go(func() error { return c.applyProject(applying, warmPoolFolder) })
-	both.Go(func() error { return c.applyProject(applying, brokerFolder) })
+	both.Go(func() error { return c.applyProject(applying, brokerOverlay) })
 	if err := both.Wait(); err != nil {
 		return err
 	}

@@ -53,11 +53,17 @@ func (b Builder) All(ctx context.Context) ([]Image, error) {
 		}
 		all = append(all, img)
 	}
-	img, err := b.sandbox(ctx, plan.SandboxImage)
-	if err != nil {
-		return nil, fmt.Errorf("building %s: %w", plan.SandboxImage, err)
+	for _, large := range []struct {
+		ref   string
+		build func(context.Context) (Image, error)
+	}{{plan.SandboxImage, b.sandbox}, {plan.PeerImage, b.peer}} {
+		img, err := large.build(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("building %s: %w", large.ref, err)
+		}
+		all = append(all, img)
 	}
-	return append(all, img), nil
+	return all, nil
 }
 
 func (b Builder) program(ctx context.Context, p program) (Image, error) {

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"archive/tar"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/plan"
+	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/tools"
 )
 
 // suite is the Debian release in the sandbox image.
@@ -50,28 +56,71 @@ func sandboxRecipe(mirror string) []string {
 }
 
 // sandbox makes the sandbox image: Debian with python3, node and bash.
-func (b Builder) sandbox(ctx context.Context, ref string) (Image, error) {
+func (b Builder) sandbox(ctx context.Context) (Image, error) {
 	root, err := b.debianRoot(ctx)
 	if err != nil {
 		return Image{}, err
 	}
+	return onDebian(root, plan.SandboxImage, "sandbox-")
+}
+
+// peerDaemon is where the image with agent-sandbox's daemon has it.
+const peerDaemon = "usr/local/bin/" + tools.Sandboxd
+
+// peer makes the sandbox image with agent-sandbox's daemon on top. containerd
+// keeps the large layer that both have once.
+func (b Builder) peer(ctx context.Context) (Image, error) {
+	root, err := b.debianRoot(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	daemon, err := tools.Builder{Dirs: b.Dirs, Say: b.Say}.Program(ctx, tools.Sandboxd)
+	if err != nil {
+		return Image{}, err
+	}
+	return onDebian(root, plan.PeerImage, "sandbox-sandboxd-", file{path: peerDaemon, from: daemon})
+}
+
+// file is a program to add: its path in the image, and where it is. The folder
+// there is named after what it was made from, so that its name stands for it.
+type file struct{ path, from string }
+
+// onDebian makes an image of the file system at root with files on top. Its
+// archive lies beside root; its name begins with prefix.
+func onDebian(root, ref, prefix string, files ...file) (Image, error) {
 	config := describe(nil, "LANG=C.UTF-8", "HOME=/home/sandbox")
 	config.WorkingDir = "/workspace"
 	// Reading and writing the large file takes a second: do it once for each
-	// root and configuration.
-	key, err := json.Marshal([]any{archiveFormat, filepath.Base(root), ref, config})
+	// root, configuration and program.
+	made := []any{archiveFormat, filepath.Base(root), ref, config}
+	for _, f := range files {
+		made = append(made, f.path, filepath.Base(filepath.Dir(f.from)))
+	}
+	key, err := json.Marshal(made)
 	if err != nil {
 		return Image{}, err
 	}
-	archive := filepath.Join(filepath.Dir(root), "sandbox-"+digestOf(key)+".tar")
+	archive := filepath.Join(filepath.Dir(root), prefix+digestOf(key)+".tar")
 	if img, ok := recall(archive); ok {
 		return img, nil
 	}
-	l, err := newLayer(func() (io.ReadCloser, error) { return os.Open(root) })
+	base, err := newLayer(func() (io.ReadCloser, error) { return os.Open(root) })
 	if err != nil {
 		return Image{}, err
 	}
-	img, err := write(ref, archive, config, l)
+	layers := []v1.Layer{base}
+	for _, f := range files {
+		content, err := os.ReadFile(f.from)
+		if err != nil {
+			return Image{}, err
+		}
+		l, err := layerOf(tar.Header{Name: f.path, Mode: 0o755, Typeflag: tar.TypeReg}, content)
+		if err != nil {
+			return Image{}, err
+		}
+		layers = append(layers, l)
+	}
+	img, err := write(ref, archive, config, layers...)
 	if err != nil {
 		return Image{}, err
 	}

@@ -57,6 +57,9 @@ const (
 	RunnerImage  = "localhost/sandbox-broker/runner:dev"
 	BrokerImage  = "localhost/sandbox-broker/broker:dev"
 	PauseImage   = "localhost/sandbox-broker/pause:dev"
+	// PeerImage is the sandbox image with agent-sandbox's own daemon in it: what
+	// the benchmark compares the broker with.
+	PeerImage = "localhost/sandbox-broker/sandbox-sandboxd:dev"
 	// NonRootUser is who the images run as when the pod does not say.
 	NonRootUser = 65532
 )

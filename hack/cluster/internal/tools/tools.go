@@ -28,6 +28,9 @@ import (
 // version in hack/tools/kubernetes/go.mod, which their own build would set.
 const kubernetesVersion = "v1.36.3"
 
+// Sandboxd is agent-sandbox's daemon for inside a sandbox, which goes into an image.
+const Sandboxd = "sandboxd"
+
 // Program is one command of a group.
 type Program struct{ Name, Package string }
 
@@ -77,7 +80,7 @@ var Groups = []Group{
 		Name: "agent-sandbox",
 		Programs: []Program{
 			{"agent-sandbox-controller", "sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller"},
-			{"sandboxd", "sigs.k8s.io/agent-sandbox/packages/sandboxd/cmd/sandboxd"},
+			{Sandboxd, "sigs.k8s.io/agent-sandbox/packages/sandboxd/cmd/sandboxd"},
 		},
 		Data: []Data{{Name: "crds", Module: "sigs.k8s.io/agent-sandbox", Path: "k8s/crds"}},
 	},
@@ -124,6 +127,22 @@ func (b Builder) Ensure(ctx context.Context) (map[string]string, error) {
 		}
 	}
 	return data, nil
+}
+
+// Program builds the group that has the program, if the cache lacks it, and
+// returns the program's path in the cache.
+func (b Builder) Program(ctx context.Context, name string) (string, error) {
+	for _, g := range Groups {
+		if !slices.ContainsFunc(g.Programs, func(p Program) bool { return p.Name == name }) {
+			continue
+		}
+		dir, err := b.ensureGroup(ctx, g)
+		if err != nil {
+			return "", fmt.Errorf("building the %s tools: %w", g.Name, err)
+		}
+		return filepath.Join(dir, name), nil
+	}
+	return "", fmt.Errorf("no group of tools has a program %s", name)
 }
 
 // ensureGroup returns the group's folder in the cache, building it if need be.
