@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/internal/cutproxy"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
@@ -275,7 +276,7 @@ func TestTheNewestOutputIsKept(t *testing.T) {
 	n, _ := cmd.Ending()
 	require.EqualValues(t, 5_000_003, n.StdoutBytes)
 	require.False(t, n.Complete)
-	require.Greater(t, n.StdoutDiscardedTo, uint64(3_000_000))
+	require.Greater(t, n.StdoutDiscardedTo, uint64(5_000_000-channel.Retention-wire.MaxData))
 	require.Zero(t, n.StderrDiscardedTo)
 	require.Less(t, held.count, 5_000_003)
 	require.Equal(t, "end", held.tail)
@@ -358,7 +359,7 @@ func TestAttachOffsets(t *testing.T) {
 		d, err := wire.ParseDiscarded(conn.until(wire.KindDiscarded))
 		require.NoError(t, err)
 		require.Equal(t, wire.Stdout, d.FD)
-		require.Greater(t, d.To, uint64(3_000_000-(1<<20)-wire.MaxData))
+		require.Greater(t, d.To, uint64(3_000_000-channel.Retention-wire.MaxData))
 		require.Equal(t, d.To, conn.until(wire.KindStdout).Offset)
 		conn.send(wire.Frame{Kind: wire.KindCancel, Stream: 1})
 		var n wire.Ending
