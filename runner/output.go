@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// chunkSize is the unit of that memory and the most one read takes.
-	chunkSize = wire.MaxData
+	// chunkSize is the unit of that memory and the most one read takes. A frame of it,
+	// with all headers, just fits a pipe: the rest of a larger one would travel alone,
+	// through every hop to the broker.
+	chunkSize = wire.MaxData - 128
 	// maxSpareChunks bounds the memory that is kept to be used again: what a fast reader
 	// leaves unread. New memory means page faults, which are dear in gVisor.
 	maxSpareChunks = 4
