@@ -36,6 +36,7 @@ type member struct {
 	bound     bool     // its runner knows its lease
 	contested bool     // it was another replica's, which may not know that it is silent
 
+	ready   bool          // its spares wait for code; guarded by the pool's mu
 	left    chan struct{} // closed when it leaves the stock; nil: it was never in it
 	guarded chan struct{} // closed when its guard is over; nil likewise
 }
@@ -326,7 +327,7 @@ func (p *pool) describe() wire.Pool {
 	defer p.mu.Unlock()
 	d := wire.Pool{
 		Name: c.Name, Languages: c.Languages, MaxSandboxes: c.MaxSandboxes, CodeLimit: c.CodeLimit,
-		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: p.share(), InStock: len(p.stock),
+		TimeoutMS: c.DefaultTimeout.Milliseconds(), MaxTimeoutMS: c.MaxTimeout.Milliseconds(), Stock: p.share(), InStock: p.ready(),
 		Warnings: slices.Clone(p.warnings),
 	}
 	if p.lastFail != nil {

@@ -12,12 +12,10 @@ import (
 // broker die, the stock is gone by then. Half of it later that end is moved.
 const stockLife = 10 * time.Minute
 
-// spareLook is when a sandbox in stock is asked how its spare interpreters are: by
-// then one module that hangs has been given up.
-const spareLook = 15 * time.Second
-
-// prepare makes a sandbox start its spare interpreters; nobody waits for them.
-func (p *pool) prepare(m *member) {
+// prepare makes a sandbox start its spare interpreters and waits until they are ready,
+// at most until ctx ends. What they could not do is the pool's to tell: all of its
+// sandboxes have the same image and the same configuration.
+func (p *pool) prepare(ctx context.Context, m *member) {
 	var spares []string
 	for _, l := range p.cfg.Spares {
 		if slices.Contains(m.languages, l) {
@@ -27,24 +25,17 @@ func (p *pool) prepare(m *member) {
 	if len(spares) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.life, dialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+channel.PrepareWait)
 	defer cancel()
-	if err := m.ch.Prepare(ctx, channel.Prepare{Spares: spares, Preload: p.cfg.Preload}); err != nil {
-		p.log.Warn("a sandbox did not start its spare interpreters", "sandbox", m.sb.ID().Name, "error", err)
-	}
-}
-
-// look notes what a sandbox's spares could not do. It is the pool's to tell: all of
-// its sandboxes have the same image and the same configuration.
-func (p *pool) look(m *member) {
-	ctx, cancel := context.WithTimeout(p.life, dialTimeout)
-	defer cancel()
-	st, err := m.ch.Status(ctx)
+	done, err := m.ch.Prepare(ctx, channel.Prepare{Spares: spares, Preload: p.cfg.Preload})
 	if err != nil {
-		return // its guard finds out
+		if ctx.Err() == nil {
+			p.log.Warn("a sandbox did not start its spare interpreters", "sandbox", m.sb.ID().Name, "error", err)
+		}
+		return
 	}
 	var warnings []string
-	for lang, s := range st.Spares {
+	for lang, s := range done.Spares {
 		for _, problem := range s.Problems {
 			warnings = append(warnings, "spare "+lang+": "+problem)
 		}
@@ -58,12 +49,29 @@ func (p *pool) look(m *member) {
 	p.warnings = warnings
 }
 
-// popStock takes the oldest living member of the stock. mu is held.
+// ready counts the sandboxes in stock whose spares wait for code. mu is held.
+func (p *pool) ready() int {
+	n := 0
+	for _, m := range p.stock {
+		if m.ready {
+			n++
+		}
+	}
+	return n
+}
+
+// best is the place of the sandbox to hand out: the oldest that is ready, else the
+// oldest. mu is held, and there is one.
+func (p *pool) best() int {
+	return max(0, slices.IndexFunc(p.stock, func(m *member) bool { return m.ready }))
+}
+
+// popStock takes a living member of the stock. mu is held.
 func (p *pool) popStock() *member {
 	for len(p.stock) > 0 {
-		m := p.stock[0]
-		p.stock[0] = nil // the array lives on, and would hold it
-		p.stock = p.stock[1:]
+		i := p.best()
+		m := p.stock[i]
+		p.stock = slices.Delete(p.stock, i, i+1)
 		close(m.left)
 		select {
 		case <-m.ch.Done():
@@ -78,11 +86,16 @@ func (p *pool) popStock() *member {
 // guard watches a member while it is in stock: it leaves when its channel
 // breaks, and its end is moved before it comes.
 func (p *pool) guard(m *member, left <-chan struct{}) {
-	p.prepare(m)
+	ctx, cancel := context.WithCancel(p.life)
+	defer cancel()
+	p.jobs.Go(func() {
+		p.prepare(ctx, m)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		m.ready = true
+	})
 	renew := time.NewTicker(stockLife / 2)
 	defer renew.Stop()
-	look := time.NewTimer(spareLook)
-	defer look.Stop()
 	for {
 		select {
 		case <-p.life.Done():
@@ -92,8 +105,6 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 		case <-m.ch.Done():
 			p.drop(m)
 			return
-		case <-look.C:
-			p.look(m)
 		case <-renew.C:
 			until := time.Now().Add(stockLife)
 			ctx, cancel := context.WithTimeout(p.life, dialTimeout)

@@ -44,7 +44,8 @@ func (s *supervisor) servePrepare(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.startSpares(p)
-	answer(w, struct{}{})
+	s.awaitSpares(r.Context())
+	answer(w, channel.Prepared{Spares: s.status().Spares})
 }
 
 // serveExec carries one exec's stream; see channel.Start.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,6 +53,7 @@ type nursery struct {
 	ready    bool       // current waits for code
 	closed   bool
 	pressed  bool // current had to give way
+	failed   bool // the last start failed
 	started  uint64
 	dropped  map[string]bool // modules that are not imported ahead any more
 	problems []string
@@ -74,6 +76,31 @@ func (s *supervisor) startSpares(p channel.Prepare) {
 		s.nurseries[lang] = n
 		n.ended.Go(n.run)
 	}
+}
+
+// sparePoll is how often whoever waits for the spares looks.
+const sparePoll = 20 * time.Millisecond
+
+// awaitSpares waits until every spare is ready or has failed, at most PrepareWait.
+func (s *supervisor) awaitSpares(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, channel.PrepareWait)
+	defer cancel()
+	t := time.NewTicker(sparePoll)
+	defer t.Stop()
+	for slices.ContainsFunc(s.allNurseries(), (*nursery).starting) {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// starting reports whether a spare may soon be ready that is not yet.
+func (n *nursery) starting() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.ready && !n.closed && !n.failed
 }
 
 // run keeps a spare until the runner ends or too many fail in a row.
@@ -114,6 +141,9 @@ func (n *nursery) run() {
 		failures++
 		log.Warn("a spare interpreter failed", "error", err, "failures", failures)
 		n.note(err.Error())
+		n.mu.Lock()
+		n.failed = true
+		n.mu.Unlock()
 		if errors.Is(err, errNoInterpreter) {
 			return
 		}
@@ -171,7 +201,7 @@ func (n *nursery) raise() (sp *spare, err error) {
 	if n.current != sp { // it gave way meanwhile
 		return nil, errSpareDied
 	}
-	n.ready = true
+	n.ready, n.failed = true, false
 	return sp, nil
 }
 

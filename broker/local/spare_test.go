@@ -35,7 +35,8 @@ func takeRunner(t testing.TB, o local.Options) *channel.Client {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	require.NoError(t, c.Bind(ctx, bound))
-	require.NoError(t, c.Prepare(ctx, channel.Prepare{Spares: []string{"python", "node", "shell"}}))
+	_, err = c.Prepare(ctx, channel.Prepare{Spares: []string{"python", "node", "shell"}})
+	require.NoError(t, err)
 	return c
 }
 

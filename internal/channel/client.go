@@ -141,10 +141,12 @@ func (c *Client) Bind(ctx context.Context, b Bind) error {
 	return c.call(ctx, PathBind, b, nil)
 }
 
-// Prepare makes the runner get ready for programs; see [Prepare]. It does not wait
-// until that is done: the Status tells.
-func (c *Client) Prepare(ctx context.Context, p Prepare) error {
-	return c.call(ctx, PathPrepare, p, nil)
+// Prepare makes the runner get ready for programs, and waits until it is, at most
+// PrepareWait; see [Prepare].
+func (c *Client) Prepare(ctx context.Context, p Prepare) (Prepared, error) {
+	var done Prepared
+	err := c.call(ctx, PathPrepare, p, &done)
+	return done, err
 }
 
 // Ping waits for an answer of the runner: one round trip, and no work besides.

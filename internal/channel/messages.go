@@ -55,6 +55,15 @@ type Prepare struct {
 	Preload map[string][]string `json:"preload,omitempty"`
 }
 
+// Prepared answers a Prepare, when the spares are ready or PrepareWait has passed.
+type Prepared struct {
+	Spares map[string]Spare `json:"spares,omitempty"`
+}
+
+// PrepareWait bounds how long a runner waits for its spares before it answers: by then
+// one module that hangs has been given up.
+const PrepareWait = 15 * time.Second
+
 // Start opens an exec's stream: it starts the exec, or attaches to it if its ID
 // exists already. One that may start is a Bind too. The code follows the JSON in
 // the frame.
