@@ -16,7 +16,7 @@ type Provider interface {
 	// *wire.Error with CodeNotReady and a Reason.
 	Take(ctx context.Context, req TakeRequest) (Sandbox, error)
 	// List returns the sandboxes of this broker's instance, those of other replicas
-	// and of earlier brokers too, with what Record wrote.
+	// and of earlier brokers too, with what Record wrote. It may be a little late.
 	List(ctx context.Context) ([]Sandbox, error)
 	// Watch calls died for each sandbox of this instance that ends by itself or
 	// by another's hand, once, until ctx ends. It may be called for unknown IDs.
@@ -42,7 +42,8 @@ type Shared interface {
 	Foreign(pool string) int
 	// Find returns the sandbox with that name, or wire.ErrLeaseExpired.
 	Find(ctx context.Context, name string) (Sandbox, error)
-	// TakeOver makes the replica the owner of a sandbox. If its owner is no longer
+	// TakeOver makes the replica the owner of a sandbox, whose Info then has the record
+	// as of that moment. If its owner is no longer
 	// the one that its Info tells, it fails with wire.ErrConflict.
 	TakeOver(ctx context.Context, sb Sandbox, replica string) error
 }

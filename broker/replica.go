@@ -97,7 +97,7 @@ func (b *Broker) takeOver(ctx context.Context, sb Sandbox) {
 	if !b.own(ctx, sb) {
 		return
 	}
-	r := info.Record
+	r := sb.Info().Record // as of now: what List told may be older
 	switch {
 	case r == nil:
 		p.adopt()

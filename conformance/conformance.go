@@ -144,20 +144,24 @@ func testBind(ctx context.Context, t *testing.T, s Subject) {
 	require.ErrorIs(t, ch.Bind(ctx, channel.Bind{Lease: "mine", Tenant: "b"}), wire.ErrConflict)
 }
 
+// listWithin bounds how late List may be.
+const listWithin = 5 * time.Second
+
 func testRecord(ctx context.Context, t *testing.T, s Subject) {
 	sb := s.take(ctx, t, time.Minute)
 	want := broker.Record{Tenant: "team:a", Kind: broker.KindRun, Exec: "x1", Boot: "b", Until: time.Now().Add(time.Hour).UTC().Truncate(time.Second)}
 	require.NoError(t, sb.Record(ctx, want))
-	found, err := s.Provider.List(ctx)
-	require.NoError(t, err)
-	for _, f := range found {
-		if f.ID().Name == sb.ID().Name {
-			require.NotNil(t, f.Info().Record)
-			require.Equal(t, want, *f.Info().Record)
-			return
+	require.Eventually(t, func() bool {
+		found, err := s.Provider.List(ctx)
+		require.NoError(t, err)
+		for _, f := range found {
+			if r := f.Info().Record; f.ID().Name == sb.ID().Name && r != nil {
+				require.Equal(t, want, *r)
+				return true
+			}
 		}
-	}
-	t.Fatal("List does not have the sandbox")
+		return false
+	}, listWithin, 10*time.Millisecond, "List does not have the record")
 }
 
 func testEnd(ctx context.Context, t *testing.T, s Subject) {

@@ -268,13 +268,20 @@ func (p *Provider) describe(c *extensionsv1beta1.SandboxClaim, pod *corev1.Pod) 
 			s.info.Isolation = *rc
 		}
 	}
-	if text := c.Annotations[annotationRecord]; text != "" {
-		var r broker.Record
-		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			p.log.Warn("a claim's record is not readable; it counts as none", "claim", c.Name, "error", err)
-		} else {
-			s.info.Record = &r
-		}
-	}
+	s.info.Record = p.recordOf(c)
 	return s
+}
+
+// recordOf reads what Record wrote on a claim; nil: nothing that can be read.
+func (p *Provider) recordOf(c *extensionsv1beta1.SandboxClaim) *broker.Record {
+	text := c.Annotations[annotationRecord]
+	if text == "" {
+		return nil
+	}
+	r := &broker.Record{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		p.log.Warn("a claim's record is not readable; it counts as none", "claim", c.Name, "error", err)
+		return nil
+	}
+	return r
 }

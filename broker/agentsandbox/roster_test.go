@@ -100,7 +100,13 @@ func TestTakeOverChecksTheOwner(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, "dead", found[0].Info().Owner)
+	// The owner's last word comes after the look at the claims.
+	require.NoError(t, p.client.Patch(t.Context(), claim.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+annotationRecord+`":"{\"lease\":\"l1\",\"tenant\":\"a\"}"}}}`))))
+	require.Nil(t, found[0].Info().Record)
 	require.NoError(t, p.TakeOver(t.Context(), found[0], "me"))
+	require.NotNil(t, found[0].Info().Record, "the record as of now")
+	require.Equal(t, "l1", found[0].Info().Record.Lease)
 	require.Equal(t, "me", claims(t, p)[0].Labels[labelOwner])
 
 	again, err := p.List(t.Context())

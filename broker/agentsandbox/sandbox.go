@@ -95,14 +95,16 @@ func (s *sandbox) own(ctx context.Context, replica string) error {
 	if err != nil {
 		return fmt.Errorf("agentsandbox: encoding a patch: %w", err)
 	}
-	err = s.p.client.Patch(ctx, s.object(), client.RawPatch(types.JSONPatchType, body))
+	now := s.object()
+	err = s.p.client.Patch(ctx, now, client.RawPatch(types.JSONPatchType, body))
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err): // a test failed, or it is gone
 		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
 	case err != nil:
 		return fmt.Errorf("agentsandbox: taking claim %s over: %w", s.id.Name, err)
 	}
-	s.info.Owner = replica
+	// What the watch knew may be older than the owner's last word.
+	s.info.Owner, s.info.Record = replica, s.p.recordOf(now)
 	return nil
 }
 
