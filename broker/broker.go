@@ -74,7 +74,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		provider: o.Provider, secret: secret(o.Secret), pools: map[string]*pool{}, metrics: newMetrics(o.Metrics),
-		log: o.Log, leases: map[string]*lease{}, watching: make(chan struct{}), tending: make(chan struct{}), replica: newReplica(),
+		log: o.Log, leases: map[string]*lease{}, watching: make(chan struct{}), tending: make(chan struct{}), replica: randomID(),
 	}
 	b.shared, _ = o.Provider.(Shared)
 	b.life, b.kill = context.WithCancel(context.WithoutCancel(ctx))

@@ -2,8 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -24,13 +22,6 @@ func (alone) Replicas() int      { return 1 }
 
 // Leave has nobody to tell.
 func (alone) Leave(context.Context) error { return nil }
-
-// newReplica names one start of a broker.
-func newReplica() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	return hex.EncodeToString(b[:])
-}
 
 // join makes the broker one of the replicas that share its provider, and takes up
 // what brokers left that are gone.

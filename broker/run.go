@@ -346,7 +346,7 @@ func (b *Broker) describe(l *lease, execID string, c Caller) wire.Response {
 	return r
 }
 
-// randomID names an exec.
+// randomID names an exec, a lease, or one start of a broker.
 func randomID() string {
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails

@@ -69,10 +69,7 @@ func (p *pool) best() int {
 // popStock takes a living member of the stock. mu is held.
 func (p *pool) popStock() *member {
 	for len(p.stock) > 0 {
-		i := p.best()
-		m := p.stock[i]
-		p.stock = slices.Delete(p.stock, i, i+1)
-		close(m.left)
+		m := p.remove(p.best())
 		select {
 		case <-m.ch.Done():
 			p.discard(m) // its guard has not noticed yet
@@ -124,28 +121,27 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 func (p *pool) drop(m *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, s := range p.stock {
-		if s == m {
-			p.stock = append(p.stock[:i], p.stock[i+1:]...)
-			close(m.left)
-			p.discard(m)
-			p.fill()
-			return
-		}
+	if i := slices.Index(p.stock, m); i >= 0 {
+		p.discard(p.remove(i))
+		p.fill()
 	}
+}
+
+// remove takes the member at a place out of the stock. mu is held.
+func (p *pool) remove(i int) *member {
+	m := p.stock[i]
+	p.stock = slices.Delete(p.stock, i, i+1)
+	close(m.left)
+	return m
 }
 
 // died drops a sandbox from the stock, if it is there.
 func (p *pool) died(id SandboxID) {
 	p.mu.Lock()
-	i := p.find(id)
-	var m *member
-	if i >= 0 {
-		m = p.stock[i]
-	}
-	p.mu.Unlock()
-	if m != nil {
-		p.drop(m)
+	defer p.mu.Unlock()
+	if i := p.find(id); i >= 0 {
+		p.discard(p.remove(i))
+		p.fill()
 	}
 }
 
@@ -154,15 +150,10 @@ func (p *pool) died(id SandboxID) {
 func (p *pool) lose(id SandboxID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := p.find(id)
-	if i < 0 {
-		return
+	if i := p.find(id); i >= 0 {
+		p.jobs.Go(p.remove(i).ch.Close)
+		p.fill()
 	}
-	m := p.stock[i]
-	p.stock = slices.Delete(p.stock, i, i+1)
-	close(m.left)
-	p.jobs.Go(m.ch.Close)
-	p.fill()
 }
 
 // find is a sandbox's place in the stock, or -1. mu is held.

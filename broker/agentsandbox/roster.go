@@ -213,7 +213,7 @@ func (p *Provider) Foreign(pool string) int {
 	var claims extensionsv1beta1.SandboxClaimList
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache answers at once
 	defer cancel()
-	if err := p.client.List(ctx, &claims, client.InNamespace(p.opts.Namespace), client.MatchingFields{indexPool: pool}); err != nil {
+	if err := p.client.List(ctx, &claims, client.InNamespace(p.opts.Namespace), client.MatchingFields{indexPool: pool}, client.UnsafeDisableDeepCopy); err != nil {
 		p.log.Warn("the sandboxes of other replicas could not be counted", "error", err)
 		return 0
 	}
