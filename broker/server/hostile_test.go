@@ -99,7 +99,8 @@ var lies = map[string]lie{
 	"output behind the last byte": {tell: after(func(e *hostile.Exec) {
 		e.Send(wire.Discarded{FD: wire.Stdout, To: math.MaxInt64}.Frame(0))
 		e.Print(math.MaxInt64, "x")
-	}), want: lost("abc")},
+		e.Exit(exited(3))
+	}), want: ended(func(t *testing.T, n sandboxclient.Ending) { require.Equal(t, wire.ReasonLost, n.Reason) })},
 	"input acknowledged that never came": {tell: frame(wire.Window{FD: wire.Stdin, Acked: 100, Limit: 200}.Frame(0)), stdin: "in", want: lost("abc")},
 	"input acknowledged to the end":      {tell: frame(wire.Window{FD: wire.Stdin, Acked: math.MaxUint64, Limit: math.MaxUint64}.Frame(0)), stdin: "in", want: lost("abc")},
 	"credit without a bound":             {tell: frame(wire.Frame{Kind: wire.KindWindow, Payload: []byte{0, 255, 255, 255, 255, 255, 255, 255, 255}}), stdin: "in", want: lost("abc")},
