@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -47,54 +46,21 @@ const liarPool = "hostile"
 func newDividedSite(t *testing.T, play hostile.Play) *site {
 	t.Helper()
 	s := &site{t: t, provider: processtest.New(t), metrics: prometheus.NewRegistry(), log: &syncBuffer{}, liars: hostile.New(t, play)}
-	liars := pool()
+	honest, liars := pool(), pool()
+	honest.MaxTimeout = 5 * time.Minute
 	liars.Name, liars.MaxSandboxes = liarPool, 128
-	s.serve(pool(), liars)
+	s.serve(honest, liars)
 	return s
 }
 
-// witness is a program in an honest sandbox of another tenant. It must not notice what
-// the liars do.
-type witness struct {
-	t   *testing.T
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-// witnessWithin is how soon an honest program's echo must be back while liars lie.
-const witnessWithin = 10 * time.Second
-
-func (s *site) witness() *witness {
+// witness is a program of another tenant in an honest sandbox.
+func (s *site) witness() *hostile.Witness {
 	s.t.Helper()
 	lease, err := s.client(tokenB).Acquire(deadline(s.t), "test")
 	require.NoError(s.t, err)
-	in, w := io.Pipe()
-	r, out := io.Pipe()
-	cmd := lease.Command("cat")
-	cmd.Stdin, cmd.Stdout = in, out
-	ended := make(chan error, 1)
 	ctx := deadline(s.t) // ends after the clean-up below
-	go func() { ended <- cmd.Run(ctx) }()
-	s.t.Cleanup(func() {
-		_ = w.Close()
-		require.NoError(s.t, <-ended, "the honest program ended well")
-		require.NoError(s.t, lease.Release(deadline(s.t)))
-	})
-	wit := &witness{t: s.t, in: w, out: bufio.NewReader(r)}
-	wit.answers()
-	return wit
-}
-
-// answers has the program echo a line.
-func (w *witness) answers() {
-	w.t.Helper()
-	began := time.Now()
-	_, err := io.WriteString(w.in, "still here\n")
-	require.NoError(w.t, err)
-	line, err := w.out.ReadString('\n')
-	require.NoError(w.t, err)
-	require.Equal(w.t, "still here\n", line)
-	require.Less(w.t, time.Since(began), witnessWithin)
+	s.t.Cleanup(func() { require.NoError(s.t, lease.Release(ctx)) })
+	return hostile.NewWitness(s.t, lease)
 }
 
 // told is what a client was told of a program that lied.

@@ -121,7 +121,7 @@ func TestAHundredHostileSandboxesAreBounded(t *testing.T) {
 	require.Less(t, held, uint64(flooders*perFlooder))
 	require.Greater(t, held, uint64(flooders*3<<20), "the windows are full: else this shows nothing")
 	for range 20 {
-		honest.answers()
+		honest.Answers(t)
 	}
 
 	close(stop)
@@ -134,5 +134,5 @@ func TestAHundredHostileSandboxesAreBounded(t *testing.T) {
 	eventually(t, "every sandbox is destroyed", func() bool { return s.liars.Live() == 0 })
 	settled(t, goroutines)
 	eventually(t, "the memory is free again", func() bool { return heap() < before+32<<20 })
-	honest.answers()
+	honest.Answers(t)
 }

@@ -185,11 +185,10 @@ func TestLiesEndInOneSaneEnding(t *testing.T) {
 				got = s.ask(strings.NewReader(l.stdin))
 			}
 			l.want(t, got)
-			honest.t = t
-			honest.answers()
+			honest.Answers(t)
 		})
 	}
-	s.t, honest.t = t, t
+	s.t = t
 	settled(t, base)
 	require.Equal(t, len(lies), s.liars.Ended(), "each lying sandbox was ended, once")
 }
