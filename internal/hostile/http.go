@@ -20,7 +20,8 @@ type Exec struct {
 	// W takes anything, also what is no frame.
 	W http.ResponseWriter
 
-	out *channel.FrameWriter
+	out  *channel.FrameWriter
+	gone <-chan struct{}
 }
 
 // Send sends frames as they are; nothing checks them.
@@ -48,6 +49,9 @@ func (e *Exec) Raw(b []byte) {
 	_, _ = e.W.Write(b)
 	_ = http.NewResponseController(e.W).Flush()
 }
+
+// Gone is closed when the broker has let go of the stream, whether that is read or not.
+func (e *Exec) Gone() <-chan struct{} { return e.gone }
 
 // AwaitEnd waits until the broker has let go of the stream.
 func (e *Exec) AwaitEnd() {
@@ -79,7 +83,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, lie func(*Exec)) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	e := &Exec{In: in, W: w, Code: append([]byte(nil), f.Payload[f.Offset:]...)}
+	e := &Exec{In: in, W: w, gone: r.Context().Done(), Code: append([]byte(nil), f.Payload[f.Offset:]...)}
 	if json.Unmarshal(f.Payload[:f.Offset], &e.Start) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

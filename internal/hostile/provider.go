@@ -29,6 +29,7 @@ type Provider struct {
 	play      Play
 	sandboxes map[string]*Sandbox
 	ended     int
+	dials     int
 }
 
 // New makes a provider whose sandboxes all play the same until [Provider.Act] says
@@ -65,6 +66,13 @@ func (p *Provider) Ended() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
+}
+
+// Dials is how many channels were opened.
+func (p *Provider) Dials() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dials
 }
 
 // Take implements broker.Provider.
@@ -131,6 +139,7 @@ func (s *Sandbox) Dial(context.Context) (net.Conn, error) {
 	s.conns = append(s.conns, theirs)
 	s.p.mu.Lock()
 	play := s.p.play
+	s.p.dials++
 	s.p.mu.Unlock()
 	s.p.conns.Go(func() {
 		defer func() { _ = theirs.Close() }()
