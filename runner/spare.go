@@ -115,14 +115,16 @@ func (n *nursery) run() {
 			n.rehearse()
 			select {
 			case <-sp.taken:
+			case <-sp.dead:
+				err = errSpareDied
+			case <-n.done:
+			}
+			if sp.isTaken() { // and perhaps over already
 				failures = 0
 				if !n.rest(spareDelay) {
 					return
 				}
 				continue
-			case <-sp.dead:
-				err = errSpareDied
-			case <-n.done:
 			}
 		}
 		pressed := n.lose()
@@ -239,6 +241,16 @@ func (n *nursery) take(c *command, stdin bool) *spare {
 		return nil
 	}
 	return sp
+}
+
+// isTaken reports whether the nursery has given the spare away.
+func (sp *spare) isTaken() bool {
+	select {
+	case <-sp.taken:
+		return true
+	default:
+		return false
+	}
 }
 
 // lose ends the spare there is. It reports whether it was made to give way.
