@@ -15,7 +15,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc(channel.PathBind, s.serveBind)
 	mux.HandleFunc(channel.PathPrepare, s.servePrepare)
 	mux.HandleFunc(channel.PathExec, s.serveExec)
-	mux.HandleFunc(channel.PathPing, func(w http.ResponseWriter, _ *http.Request) { answer(w, struct{}{}) })
+	mux.HandleFunc(channel.PathEcho, serveEcho)
 	mux.HandleFunc(channel.PathStatus, func(w http.ResponseWriter, _ *http.Request) {
 		st := s.status()
 		st.Version, st.Languages = version.String(), s.known()
@@ -46,6 +46,20 @@ func (s *supervisor) servePrepare(w http.ResponseWriter, r *http.Request) {
 	s.startSpares(p)
 	s.awaitSpares(r.Context())
 	answer(w, channel.Prepared{Spares: s.status().Spares})
+}
+
+// serveEcho sends back what comes, until the request's body ends.
+func serveEcho(w http.ResponseWriter, r *http.Request) {
+	in, out := channel.NewFrameReader(r.Body, wire.MaxData), channel.NewFrameWriter(w, http.NewResponseController(w).Flush)
+	for {
+		f, err := in.Read()
+		if err != nil {
+			return
+		}
+		if err := out.Write(f); err != nil {
+			return
+		}
+	}
 }
 
 // serveExec carries one exec's stream; see channel.Start.

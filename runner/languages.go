@@ -26,6 +26,8 @@ type language struct {
 	// spareBare is the one interpreter that can be made to wait, if it is not each;
 	// a program with arguments or variables then gets one of its own.
 	spareBare string
+	// rehearsal is the program of a rehearsal: it writes to both outputs.
+	rehearsal string
 }
 
 // waiting is what makes an interpreter wait.
@@ -39,9 +41,9 @@ type waiting struct {
 // languages are those this runner knows by name.
 var languages = map[string]language{
 	// -u: output must be seen as it is printed, not when a buffer is full.
-	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}, spare: pythonSpare, spareStdin: true},
-	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}, spare: nodeSpare},
-	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}, spare: bashSpare, spareStdin: true, spareBare: "bash"},
+	"python": {script: "main.py", interpreter: []string{"python3", "python"}, flags: []string{"-u"}, spare: pythonSpare, spareStdin: true, rehearsal: "import sys\nprint(1 + 1)\nprint(1, file=sys.stderr)"},
+	"node":   {script: "main.js", interpreter: []string{"node", "nodejs"}, spare: nodeSpare, rehearsal: "console.log(1 + 1); console.error(1)"},
+	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}, spare: bashSpare, spareStdin: true, spareBare: "bash", rehearsal: "echo 2; echo 1 >&2"},
 }
 
 // maxScripts bounds the names tried for a script.

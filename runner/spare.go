@@ -53,6 +53,7 @@ type nursery struct {
 	ready    bool       // current waits for code
 	closed   bool
 	pressed  bool // current had to give way
+	fresh    bool // no spare has been used: the first one is for a rehearsal
 	failed   bool // the last start failed
 	started  uint64
 	dropped  map[string]bool // modules that are not imported ahead any more
@@ -72,7 +73,7 @@ func (s *supervisor) startSpares(p channel.Prepare) {
 		if s.closed || s.nurseries[lang] != nil {
 			continue
 		}
-		n := &nursery{sup: s, lang: lang, modules: p.Preload[lang], kick: make(chan struct{}, 1), done: make(chan struct{}), dropped: map[string]bool{}}
+		n := &nursery{sup: s, lang: lang, modules: p.Preload[lang], kick: make(chan struct{}, 1), done: make(chan struct{}), fresh: true, dropped: map[string]bool{}}
 		s.nurseries[lang] = n
 		n.ended.Go(n.run)
 	}
@@ -100,7 +101,7 @@ func (s *supervisor) awaitSpares(ctx context.Context) {
 func (n *nursery) starting() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.ready && !n.closed && !n.failed
+	return (!n.ready || n.fresh) && !n.closed && !n.failed
 }
 
 // run keeps a spare until the runner ends or too many fail in a row.
@@ -111,16 +112,19 @@ func (n *nursery) run() {
 		sp, err := n.raise()
 		if err == nil {
 			pause = spareBackoff
+			n.rehearse()
 			select {
 			case <-sp.taken:
+			case <-sp.dead:
+				err = errSpareDied
+			case <-n.done:
+			}
+			if sp.isTaken() { // and perhaps over already
 				failures = 0
 				if !n.rest(spareDelay) {
 					return
 				}
 				continue
-			case <-sp.dead:
-				err = errSpareDied
-			case <-n.done:
 			}
 		}
 		pressed := n.lose()
@@ -153,6 +157,19 @@ func (n *nursery) run() {
 		pause = min(2*pause, maxSpareBackoff)
 	}
 	log.Error("no more spare interpreters are started: too many failed in a row")
+}
+
+// rehearse uses the first spare up, if it may.
+func (n *nursery) rehearse() {
+	n.mu.Lock()
+	fresh := n.fresh
+	n.mu.Unlock()
+	if fresh {
+		n.sup.rehearse(n.lang)
+	}
+	n.mu.Lock()
+	n.fresh = false
+	n.mu.Unlock()
 }
 
 // over reports whether the runner ends.
@@ -226,6 +243,16 @@ func (n *nursery) take(c *command, stdin bool) *spare {
 	return sp
 }
 
+// isTaken reports whether the nursery has given the spare away.
+func (sp *spare) isTaken() bool {
+	select {
+	case <-sp.taken:
+		return true
+	default:
+		return false
+	}
+}
+
 // lose ends the spare there is. It reports whether it was made to give way.
 func (n *nursery) lose() (pressed bool) {
 	n.mu.Lock()
@@ -291,7 +318,7 @@ func (n *nursery) note(problem string) {
 func (n *nursery) status() channel.Spare {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return channel.Spare{Ready: n.ready, Used: n.used.Load(), Problems: slices.Clone(n.problems)}
+	return channel.Spare{Ready: n.ready && !n.fresh, Used: n.used.Load(), Problems: slices.Clone(n.problems)}
 }
 
 // root is the process of the spare that waits, and what stands for an exec's ID.
@@ -357,7 +384,6 @@ func (s *supervisor) takeSpare(c *command, stdin bool) *spare {
 		s.discard(sp)
 		return nil
 	}
-	n.used.Add(1)
 	return sp
 }
 

@@ -30,6 +30,10 @@ type supervisor struct {
 	// left behind, and for writing by who starts the next one. Before mu.
 	tidying sync.RWMutex
 
+	// rehearsing is held for reading by a rehearsal, and for writing by who starts a
+	// program. Before mu.
+	rehearsing sync.RWMutex
+
 	mu        sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
 	bound     *channel.Bind
 	execs     map[string]*execution // by ID
@@ -71,8 +75,10 @@ func (s *supervisor) bindLocked(b channel.Bind) error {
 // open finds the exec id, or starts it. started says that it is new.
 func (s *supervisor) open(id string, st channel.Start, code []byte) (e *execution, started bool, err error) {
 	if !st.AttachOnly {
-		s.tidying.Lock()   // once whatever is being removed is gone
-		s.tidying.Unlock() //nolint:staticcheck // only to wait
+		for _, l := range []*sync.RWMutex{&s.rehearsing, &s.tidying} {
+			l.Lock()   // once whatever is going on is over
+			l.Unlock() //nolint:staticcheck // only to wait
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,6 +119,9 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 		return nil, false, err
 	}
 	s.execs[id] = e
+	if e.spare != nil {
+		s.nurseries[c.language].used.Add(1)
+	}
 	return e, true, nil
 }
 

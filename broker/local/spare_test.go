@@ -24,7 +24,16 @@ var bound = channel.Bind{Lease: "l", Tenant: "t"}
 // spare interpreters of every language.
 func takeRunner(t testing.TB, o local.Options) *channel.Client {
 	t.Helper()
-	p := open(t, o)
+	c := takeUnbound(t, open(t, o))
+	require.NoError(t, c.Bind(t.Context(), bound))
+	_, err := c.Prepare(within(t, time.Minute), channel.Prepare{Spares: []string{"python", "node", "shell"}})
+	require.NoError(t, err)
+	return c
+}
+
+// takeUnbound takes a sandbox and opens its channel.
+func takeUnbound(t testing.TB, p *local.Provider) *channel.Client {
+	t.Helper()
 	ctx := within(t, time.Minute)
 	s, err := p.Take(ctx, broker.TakeRequest{Pool: "test", WarmPool: "test", Until: time.Now().Add(10 * time.Minute)})
 	require.NoError(t, err)
@@ -34,9 +43,6 @@ func takeRunner(t testing.TB, o local.Options) *channel.Client {
 	c, err := channel.Open(ctx, conn, bytes.Repeat([]byte{1}, 32), "")
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	require.NoError(t, c.Bind(ctx, bound))
-	_, err = c.Prepare(ctx, channel.Prepare{Spares: []string{"python", "node", "shell"}})
-	require.NoError(t, err)
 	return c
 }
 
@@ -150,3 +156,37 @@ func TestSpareCorpusInALease(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkFirstRun is of the first program of a sandbox, which was prepared for it
+// before anybody had it, with a rehearsal, and after, without.
+func BenchmarkFirstRun(b *testing.B) {
+	const runs = 15
+	for _, lang := range []string{"python", "node", "shell"} {
+		b.Run(lang, func(b *testing.B) {
+			sum := corpus.Sum(lang)
+			p := open(b, options(b, local.RuntimeRunsc))
+			for b.Loop() {
+				var first, rehearsed corpus.Times
+				for range runs {
+					for _, times := range []*corpus.Times{&first, &rehearsed} {
+						c := takeUnbound(b, p)
+						if times == &first {
+							require.NoError(b, c.Bind(b.Context(), bound))
+						}
+						_, err := c.Prepare(within(b, time.Minute), channel.Prepare{Spares: []string{lang}})
+						require.NoError(b, err)
+						spareOf(b, c, lang)
+						time.Sleep(firstRunPause)
+						require.NoError(b, times.Time(b.Context(), sum, c, bound, "first"))
+					}
+				}
+				b.ReportMetric(first.P50(), "first-ms")
+				b.ReportMetric(rehearsed.P50(), "rehearsed-ms")
+				b.ReportMetric(first.P50()/rehearsed.P50(), "times-faster")
+			}
+		})
+	}
+}
+
+// firstRunPause lets a sandbox come to rest, as one in stock has.
+const firstRunPause = 300 * time.Millisecond

@@ -149,11 +149,6 @@ func (c *Client) Prepare(ctx context.Context, p Prepare) (Prepared, error) {
 	return done, err
 }
 
-// Ping waits for an answer of the runner: one round trip, and no work besides.
-func (c *Client) Ping(ctx context.Context) error {
-	return c.call(ctx, PathPing, nil, nil)
-}
-
 // Status asks the runner how it is.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
@@ -215,31 +210,42 @@ type ExecStream struct {
 // answered; what came of it is in the first frames. The stream lives until
 // Close, or until ctx ends; closing it ends no exec.
 func (c *Client) Exec(ctx context.Context, id string, start Start, code []byte) (*ExecStream, error) {
+	first := wire.Marshal(start)
+	return c.stream(ctx, "/v1/exec/"+id, wire.Frame{Kind: wire.KindRequest, Offset: uint64(len(first)), Payload: append(first, code...)})
+}
+
+// Echo opens a stream whose frames come back, to measure the channel with: what one
+// that is held costs, and no work besides. The first frame is on its way.
+func (c *Client) Echo(ctx context.Context, first wire.Frame) (*ExecStream, error) {
+	_, path, _ := strings.Cut(PathEcho, " ")
+	return c.stream(ctx, path, first)
+}
+
+// stream makes a full-duplex request with a first frame.
+func (c *Client) stream(ctx context.Context, path string, first wire.Frame) (*ExecStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL+"/v1/exec/"+id, pr)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL+path, pr)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("channel: exec %s: %w", id, err)
+		return nil, fmt.Errorf("channel: %s: %w", path, err)
 	}
 	s := &ExecStream{in: NewFrameWriter(pw, nil), pipe: pw, cancel: cancel}
-	first := wire.Marshal(start)
-	frame := wire.Frame{Kind: wire.KindRequest, Offset: uint64(len(first)), Payload: append(first, code...)}
 	go func() {
-		if err := s.in.Write(frame); err != nil {
+		if err := s.in.Write(first); err != nil {
 			_ = pw.CloseWithError(err)
 		}
 	}()
 	res, err := c.h2.RoundTrip(req)
 	if err != nil {
 		s.Close()
-		return nil, fmt.Errorf("channel: exec %s: %w", id, err)
+		return nil, fmt.Errorf("channel: %s: %w", path, err)
 	}
 	s.body = res.Body
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 		s.Close()
-		return nil, answerError("exec", res.StatusCode, b)
+		return nil, answerError(path, res.StatusCode, b)
 	}
 	s.out = NewFrameReader(res.Body, wire.MaxControl)
 	// While a request's body goes on, HTTP/2 does not look at its context any

@@ -23,8 +23,8 @@ const (
 	// PathExec is the full-duplex request of one exec; its body starts with a
 	// KindRequest frame holding a Start.
 	PathExec = "POST /v1/exec/{id}"
-	// PathPing answers at once, with nothing.
-	PathPing = "GET /v1/ping"
+	// PathEcho is a full-duplex request that answers each frame with itself.
+	PathEcho = "POST /v1/echo"
 	// PathStatus answers a Status.
 	PathStatus = "GET /v1/status"
 )
