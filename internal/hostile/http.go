@@ -66,7 +66,7 @@ func (e *Exec) AwaitEnd() {
 func Execs(lie func(*Exec)) Play {
 	return HTTP(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
-		case channel.PathBind, channel.PathPrepare, channel.PathPing:
+		case channel.PathBind, channel.PathPrepare:
 			_, _ = io.WriteString(w, "{}")
 		case channel.PathStatus:
 			_, _ = w.Write(wire.Marshal(channel.Status{Languages: []string{"shell", "python", "node"}}))
