@@ -3,11 +3,14 @@
 package local_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,12 +26,34 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
+// cue is a program's output, and a line of input that comes after its first line.
+type cue struct {
+	strings.Builder
+	once sync.Once
+	in   *io.PipeWriter
+}
+
+// Write implements io.Writer.
+func (c *cue) Write(b []byte) (int, error) {
+	if bytes.ContainsRune(b, '\n') {
+		c.once.Do(func() {
+			go func() { // the program may not read it
+				_, _ = io.WriteString(c.in, "\n")
+				_ = c.in.Close()
+			}()
+		})
+	}
+	return c.Builder.Write(b)
+}
+
 // hog runs a program that takes too much memory and returns its ending and output.
 func hog(t *testing.T, l *sandboxclient.Lease, language, source string) (sandboxclient.Ending, string) {
 	t.Helper()
-	var out strings.Builder
+	stdin, in := io.Pipe()
+	defer func() { _ = stdin.Close() }()
+	out := &cue{in: in}
 	cmd := l.Script(language, source)
-	cmd.Stdout, cmd.Timeout = &out, 50*time.Second
+	cmd.Stdin, cmd.Stdout, cmd.Timeout = stdin, out, 50*time.Second
 	var exit *sandboxclient.ExitError
 	require.ErrorAs(t, cmd.Run(within(t, time.Minute)), &exit)
 	t.Logf("%s: %s", exit.Ending.Reason, exit.Ending.Message)

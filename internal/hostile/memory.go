@@ -15,10 +15,12 @@ while True:
 print("up", flush=True)
 kept = []
 while True: kept.append(b"m" * (64 << 20))`
-	// GrowsUnseen stops the runner first, so that only the kernel is left to look.
+	// GrowsUnseen reads a line, which says that its output has arrived, and stops the
+	// runner, so that only the kernel is left to look.
 	GrowsUnseen = `
 import os, signal
 print("up", flush=True)
+input()
 os.kill(1, signal.SIGSTOP)
 kept = []
 while True: kept.append(b"m" * (64 << 20))`
