@@ -40,6 +40,7 @@ type site struct {
 	t        *testing.T
 	provider *processtest.Provider
 	replica  *processtest.Replica // the provider as the broker has it; nil: it has it alone
+	beat     time.Duration        // between heartbeats; 0: a second
 	liars    *hostile.Provider    // the sandboxes of the pool "hostile"; nil: there are none
 	broker   *broker.Broker
 	edge     *server.Server
@@ -84,7 +85,7 @@ func (s *site) serve(pools ...broker.PoolConfig) {
 	tokens, err := auth.NewStatic([]auth.StaticToken{{Token: tokenA, Tenant: "a"}, {Token: tokenB, Tenant: "b"}})
 	require.NoError(s.t, err)
 	s.broker = b
-	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: time.Second, LargeTimeout: time.Second})
+	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: max(s.beat, time.Second), LargeTimeout: time.Second})
 	s.http = httptest.NewServer(s.edge)
 	s.t.Cleanup(s.close)
 	s.t.Cleanup(func() {

@@ -45,7 +45,13 @@ const liarPool = "hostile"
 // the pool "hostile".
 func newDividedSite(t *testing.T, play hostile.Play) *site {
 	t.Helper()
-	s := &site{t: t, provider: processtest.New(t), metrics: prometheus.NewRegistry(), log: &syncBuffer{}, liars: hostile.New(t, play)}
+	return newQuietSite(t, play, 0)
+}
+
+// newQuietSite is newDividedSite with longer between its heartbeats.
+func newQuietSite(t *testing.T, play hostile.Play, beat time.Duration) *site {
+	t.Helper()
+	s := &site{beat: beat, t: t, provider: processtest.New(t), metrics: prometheus.NewRegistry(), log: &syncBuffer{}, liars: hostile.New(t, play)}
 	honest, liars := pool(), pool()
 	honest.MaxTimeout = 5 * time.Minute
 	liars.Name, liars.MaxSandboxes = liarPool, 128

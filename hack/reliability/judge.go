@@ -40,8 +40,18 @@ type seen struct {
 	rest   string // output of no test: the build's, or a panic's
 }
 
-// maxOutput bounds what is kept of one test's output, in bytes: its end.
+// maxOutput bounds what is kept of one test's output, in bytes: its first and its last
+// half. What went wrong stands before a long log, or after one.
 const maxOutput = 64 << 10
+
+// shorten cuts the middle out of a text that is too long.
+func shorten(text string) string {
+	const half = maxOutput / 2
+	if len(text) <= maxOutput {
+		return text
+	}
+	return text[:half] + "\n...\n" + text[len(text)-half:]
+}
 
 // read reads the events to their end.
 func read(r io.Reader) (seen, error) {
@@ -60,17 +70,10 @@ func read(r io.Reader) (seen, error) {
 				s.action[e.Test] = e.Action
 			}
 		case "output", "build-output":
-			text := &s.rest
-			kept := s.output[e.Test]
-			if e.Test != "" {
-				text = &kept
-			}
-			*text += e.Output
-			if len(*text) > maxOutput {
-				*text = (*text)[len(*text)-maxOutput:]
-			}
-			if e.Test != "" {
-				s.output[e.Test] = kept
+			if e.Test == "" {
+				s.rest = shorten(s.rest + e.Output)
+			} else {
+				s.output[e.Test] = shorten(s.output[e.Test] + e.Output)
 			}
 		}
 	}

@@ -112,6 +112,15 @@ func TestVerdicts(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestLongOutputKeepsItsEnds(t *testing.T) {
+	text := "first" + strings.Repeat("x", 2*maxOutput) + "last"
+	short := shorten(text)
+	require.Less(t, len(short), maxOutput+10)
+	require.True(t, strings.HasPrefix(short, "first") && strings.HasSuffix(short, "last"))
+	require.True(t, strings.HasPrefix(shorten(short+text), "first"), "also when there is more")
+	require.Equal(t, "short", shorten("short"))
+}
+
 // The real go test, on a small module.
 func TestTestsAreRun(t *testing.T) {
 	root := t.TempDir()
