@@ -123,7 +123,8 @@ func (g group) args() []string {
 	return append(args, "./"+filepath.ToSlash(g.pkg))
 }
 
-// run runs the group's tests and judges them. The output of one that failed goes to out.
+// run runs the group's tests and judges them, as far as they came if it fails. The output
+// of one that failed goes to out.
 func (g group) run(ctx context.Context, out io.Writer) ([]result, error) {
 	cmd := exec.CommandContext(ctx, "go", g.args()...)
 	cmd.Dir = g.module
@@ -140,10 +141,10 @@ func (g group) run(ctx context.Context, out io.Writer) ([]result, error) {
 	seen, readErr := read(events)
 	_ = cmd.Wait() // what failed is in the events, or missing from them
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		readErr = ctx.Err()
 	}
 	if readErr != nil {
-		return nil, fmt.Errorf("%s: %w", g.name, readErr)
+		readErr = fmt.Errorf("%s: %w", g.name, readErr)
 	}
-	return judge(g.tests, seen), nil
+	return judge(g.tests, seen), readErr
 }

@@ -60,10 +60,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			fmt.Fprintf(out, "left out %s: it needs the cluster\n", g)
 		default:
 			results, err := g.run(ctx, out)
+			total.add(results, out)
 			if err != nil {
 				return err
 			}
-			total.add(results, out)
 		}
 	}
 	fmt.Fprintf(out, "%d tests named: %s\n", len(named), total)
