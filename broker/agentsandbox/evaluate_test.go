@@ -79,6 +79,14 @@ func readyPod(options ...podOption) *corev1.Pod {
 	return pod
 }
 
+// overQuotaOf is what agent-sandbox says when a ResourceQuota refuses what it makes.
+func overQuotaOf(what string) func(*extensionsv1beta1.SandboxClaim) {
+	return func(c *extensionsv1beta1.SandboxClaim) {
+		says("Ready", metav1.ConditionFalse, "ReconcilerError")(c)
+		c.Status.Conditions[0].Message = what + ` "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`
+	}
+}
+
 func notReadyPod() *corev1.Pod {
 	return readyPod(func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
 }
@@ -140,6 +148,7 @@ func TestATakeFails(t *testing.T) {
 		"metadata is refused":      {final("InvalidMetadata"), "InvalidMetadata: told", "configuration"},
 		"environment is refused":   {final("EnvVarsInjectionRejected"), "EnvVarsInjectionRejected: told", "configuration"},
 		"the image cannot be had":  {[]client.Object{claim(says("Ready", metav1.ConditionFalse, "SandboxNotReady")), readyPod(phase(corev1.PodPending), container(waiting("sandbox", "ErrImagePull")))}, "ErrImagePull: told", "image_error"},
+		"the pod is over a quota":  {[]client.Object{claim(overQuotaOf("pods"))}, "exceeded quota", "quota"},
 		"no node takes the pod":    {[]client.Object{claim(), readyPod(phase(corev1.PodPending), condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "full"))}, "full", "unschedulable"},
 		"the pod has died":         {[]client.Object{claim(), readyPod(nowEnded("Error", 1))}, "died before it was used", ""},
 		"the pod is being deleted": {[]client.Object{claim(), readyPod(deleted(), func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} })}, "died before it was used", ""},

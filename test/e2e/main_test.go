@@ -29,6 +29,8 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,7 +99,7 @@ func kubernetes() (client.Client, error) {
 		return nil, err
 	}
 	scheme := k8sruntime.NewScheme()
-	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
+	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, policyv1.AddToScheme, schedulingv1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -165,8 +167,11 @@ pools:
   maxSandboxes: 2
   stock: 1
   detachGrace: %[5]s
-- name: missing
-  warmPool: no-such-pool
+- {name: missing, warmPool: no-such-pool}
+# Those of TestAcquireErrors.
+- {name: no-image, warmPool: e2e-no-image}
+- {name: no-node, warmPool: e2e-no-node}
+- {name: no-quota, warmPool: e2e-no-quota}
 - name: python-init
   readyTimeout: 2m
   queue: {timeout: 3m}
