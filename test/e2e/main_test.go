@@ -177,8 +177,9 @@ pools:
   queue: {timeout: 3m}
 `
 
-// startBroker runs bin/sandbox-broker serve and waits until it listens.
-func startBroker(dir, instance string) (*brokerProcess, error) {
+// startBroker runs bin/sandbox-broker serve, with more variables than the suite's own,
+// and waits until it listens.
+func startBroker(dir, instance string, env ...string) (*brokerProcess, error) {
 	for name, text := range map[string]string{
 		"key":         strings.Repeat("k", 32),
 		"tokens.yaml": fmt.Sprintf("tokens: [{token: %s, tenant: tenant-a}, {token: other, tenant: tenant-b}]\n", token),
@@ -190,6 +191,7 @@ func startBroker(dir, instance string) (*brokerProcess, error) {
 	}
 	b := &brokerProcess{log: &logBuffer{}}
 	b.cmd = exec.Command(filepath.Join(root(), "bin", "sandbox-broker"), "serve", "--config", filepath.Join(dir, "config.yaml"))
+	b.cmd.Env = append(os.Environ(), env...)
 	stderr, err := b.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
