@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -168,6 +169,8 @@ pools:
   stock: 1
   detachGrace: %[5]s
 - {name: missing, warmPool: no-such-pool}
+# That of BenchmarkHeldLeases.
+- {name: many, warmPool: %[4]s, maxSandboxes: 50, cold: allow, readyTimeout: 3m, queue: {timeout: 5m}}
 # Those of TestAcquireErrors.
 - {name: no-image, warmPool: e2e-no-image}
 - {name: no-node, warmPool: e2e-no-node}
@@ -243,11 +246,8 @@ func (b *brokerProcess) stop() error {
 // metric reads one value of the broker's metrics by its line's beginning.
 func (b *brokerProcess) metric(t *testing.T, prefix string) float64 {
 	t.Helper()
-	res, err := http.Get(b.metrics + "/metrics")
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
 	var sum float64
-	lines := bufio.NewScanner(res.Body)
+	lines := bufio.NewScanner(bytes.NewReader(httpText(t, b.metrics+"/metrics")))
 	for lines.Scan() {
 		if strings.HasPrefix(lines.Text(), prefix) {
 			var v float64
@@ -257,6 +257,17 @@ func (b *brokerProcess) metric(t *testing.T, prefix string) float64 {
 		}
 	}
 	return sum
+}
+
+// httpText gets a page.
+func httpText(t testing.TB, url string) []byte {
+	t.Helper()
+	res, err := http.Get(url)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return text
 }
 
 // logBuffer keeps a process's log lines.
