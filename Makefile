@@ -13,6 +13,8 @@ TESTFLAGS ?=
 E2E_TIMEOUT ?= 28m
 # Given to `bin/cluster up`, for example '--help'.
 CLUSTER_UP_ARGS ?=
+# Given to hack/reliability, for example '-without-cluster' or '-list'.
+RELIABILITY_ARGS ?=
 # Given to `bin/sandbox-broker bench`.
 BENCH_ARGS ?=
 # What the local cluster has for the benchmark.
@@ -111,6 +113,10 @@ cluster-load: build cluster-tool ## Put the project as it is now into the runnin
 .PHONY: e2e
 e2e: build cluster-tool ## Run the tests that need the cluster
 	$(WITH_CLUSTER) $(GO) test -race -count=1 -timeout $(E2E_TIMEOUT) -tags e2e $(TESTFLAGS) ./test/e2e/...
+
+.PHONY: reliability
+reliability: build runsc cluster-tool ## Run every test that docs/reliability.md names
+	if ! [[ '$(RELIABILITY_ARGS)' =~ -without-cluster|-list ]]; then $(WITH_CLUSTER) fi; REQUIRE_RUNSC=1 $(GO) run ./hack/reliability $(RELIABILITY_ARGS)
 
 .PHONY: bench
 bench: build cluster-tool ## Measure runs on the cluster, beside other ways to run code

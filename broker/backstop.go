@@ -28,13 +28,23 @@ const (
 type overtime struct {
 	timer   *time.Timer
 	granted bool      // the deadline has passed
+	dripped int       // looks since then that found output, and a client that waits for it
 	until   [3]uint64 // by FD: how far the output may go then
 	last    time.Time // when the runner sent output or the client granted credit
 }
 
-// watchDeadline starts the clock of a program. mu is held.
-func (r *relay) watchDeadline(timeout time.Duration) {
-	r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(timeout+deadlineSlack, r.pastDeadline)}
+// maxDrips bounds how often overtime is granted for output that comes although nobody
+// but the runner keeps it back: it could come byte by byte.
+const maxDrips = int(drainGrace / deadlineSlack)
+
+// watchDeadline has the program's end looked for after d, instead of when it was said
+// before. mu is held.
+func (r *relay) watchDeadline(d time.Duration) {
+	if r.overtime != nil {
+		r.overtime.timer.Reset(d)
+		return
+	}
+	r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(d, r.pastDeadline)}
 }
 
 // moved notes that the exec's output goes on. mu is held.
@@ -72,8 +82,11 @@ func (r *relay) mayGoOn() bool {
 		}
 		blocked = blocked || r.sent[fd] >= r.creditOf(fd).Limit
 	}
-	if !blocked && time.Since(o.last) >= deadlineSlack {
-		return false
+	if !blocked {
+		o.dripped++
+		if o.dripped > maxDrips || time.Since(o.last) >= deadlineSlack {
+			return false
+		}
 	}
 	o.timer.Reset(deadlineSlack)
 	return true

@@ -13,6 +13,9 @@ import (
 // fromRunner handles one frame of the runner, which may be hostile. It returns
 // the ending when that is the frame.
 func (r *relay) fromRunner(f wire.Frame) (*wire.Ending, error) {
+	if f.Kind != wire.KindResponse && f.Kind != wire.KindError && !r.answered() {
+		return nil, r.hostile("sent a " + f.Kind.String() + " frame before its answer")
+	}
 	switch f.Kind {
 	case wire.KindResponse:
 		return nil, r.started(f)
@@ -44,6 +47,7 @@ func (r *relay) started(f wire.Frame) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.heard = true
 	if r.began.IsZero() {
 		r.began = time.Now()
 		close(r.running)
@@ -53,8 +57,10 @@ func (r *relay) started(f wire.Frame) error {
 		return nil
 	}
 	r.code = nil
-	r.joined = !s.New // the ID existed: its input began with another client
-	r.watchDeadline(r.start.Timeout)
+	// The ID existed: its input began with another client. A run's is the broker's own.
+	r.joined = !s.New && r.lease.kind == KindLease
+	r.ours = !r.joined
+	r.watchDeadline(r.start.Timeout + deadlineSlack)
 	r.start.AttachOnly, r.start.Program = true, nil
 	return nil
 }
@@ -78,18 +84,25 @@ func (r *relay) discarded(f wire.Frame) error {
 	return r.client.Send(d.Frame(0))
 }
 
-// output passes bytes on, if they are the next ones and paid for.
+// answered reports whether the runner's answer has come over the present stream.
+func (r *relay) answered() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard
+}
+
+// output passes bytes on, if there are any, they are the next ones and paid for.
 func (r *relay) output(fd wire.FD, f wire.Frame) error {
 	end := f.Offset + uint64(len(f.Payload))
 	r.mu.Lock()
-	ok := f.Offset == r.sent[fd] && end <= r.creditOf(fd).Limit
+	ok := len(f.Payload) > 0 && f.Offset == r.sent[fd] && end <= r.creditOf(fd).Limit
 	if ok {
 		r.sent[fd] = end // before the send: the client's answer may be fast
 		r.moved()
 	}
 	r.mu.Unlock()
 	if !ok {
-		return r.hostile("sent output that is out of order or not paid for")
+		return r.hostile("sent output that is empty, out of order or not paid for")
 	}
 	r.onFirst()
 	return r.client.Send(f)
@@ -118,6 +131,11 @@ func (r *relay) stdinWindow(f wire.Frame) error {
 		r.mu.Unlock()
 		return r.hostile("acknowledged input that was never sent")
 	}
+	if w.Acked <= r.stdinAt && w.Limit <= r.credit && r.credited {
+		r.mu.Unlock()
+		return nil // nothing new in it
+	}
+	r.credited = true
 	if w.Acked > r.stdinAt {
 		r.stdin = append([]byte(nil), r.stdin[w.Acked-r.stdinAt:]...)
 		r.stdinAt = w.Acked
@@ -129,20 +147,25 @@ func (r *relay) stdinWindow(f wire.Frame) error {
 }
 
 // ending reads the runner's word on how the program ended. Whether everything
-// was delivered and how long it took is the broker's to say.
+// was delivered, and how long it took at most, is the broker's to say.
 func (r *relay) ending(f wire.Frame) (*wire.Ending, error) {
 	var n wire.Ending
 	if err := json.Unmarshal(f.Payload, &n); err != nil {
 		return nil, r.hostile("sent an ending that is none")
 	}
-	switch n.Reason {
-	case wire.ReasonExited, wire.ReasonSignaled, wire.ReasonTimeout, wire.ReasonCanceled, wire.ReasonOOM, wire.ReasonOutputLimit:
-	default:
-		return nil, r.hostile("sent an unknown reason of ending")
+	r.mu.Lock()
+	err := checkEnding(&n, r.sent)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, r.hostile(err.Error())
 	}
-	n.Cause, n.ExitCode = "", n.ExitCode&0xff
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n.Cause, n.Message = "", plain(n.Message)
+	if n.Reason != wire.ReasonSignaled {
+		n.Signal = ""
+	}
+	measured(n.Usage, r.longest())
 	n.StdoutDiscardedTo, n.StderrDiscardedTo = r.gapTo[wire.Stdout], r.gapTo[wire.Stderr]
 	n.Complete = n.StdoutBytes == r.sent[wire.Stdout] && n.StderrBytes == r.sent[wire.Stderr] &&
 		n.StdoutDiscardedTo == 0 && n.StderrDiscardedTo == 0
@@ -195,7 +218,7 @@ func (r *relay) clientFrame(f wire.Frame) error {
 
 // clientOrder passes a signal or cancel on, or holds it for the next channel.
 func (r *relay) clientOrder(f wire.Frame) error {
-	if r.stream != nil && r.stream.Send(f) == nil {
+	if r.stream != nil && r.passOn(f) == nil {
 		return nil
 	}
 	if len(r.held) >= maxHeld {

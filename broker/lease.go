@@ -23,8 +23,16 @@ const (
 	fateTimeout = 10 * time.Second
 	// reattachWindow bounds how long a lost channel may be lost.
 	reattachWindow = 60 * time.Second
-	// redialPause is the pause between two attempts to open a lost channel.
-	redialPause = 200 * time.Millisecond
+	// redialPause is the pause between two attempts to open a lost channel, and the
+	// first one before a channel is opened again that keeps breaking. Each of those
+	// pauses is twice the one before, up to maxRedialPause: a sandbox must not keep the
+	// cluster busy with its connections.
+	redialPause    = 200 * time.Millisecond
+	maxRedialPause = 5 * time.Second
+	// steadyAfter is how long a channel must live not to count as one that keeps
+	// breaking, and freeRedials is how many of those are opened again at once.
+	steadyAfter = 10 * time.Second
+	freeRedials = 8
 )
 
 // lease is a tenant's hold on one sandbox: claim, pod and runner boot, which
@@ -54,6 +62,8 @@ type lease struct {
 	away     bool // it has ended here only: it goes on at another replica
 	ch       *channel.Client
 	dialling chan struct{} // closed when the redial under way is over; nil: none is
+	opened   time.Time     // when the channel was, last
+	breaks   int           // channels that broke one after the other, before steadyAfter
 	clients  int           // attached streams, for a run
 	grace    *time.Timer   // ends a run without clients
 	hardEnd  *time.Timer
@@ -253,6 +263,7 @@ func (l *lease) redial(done chan struct{}) {
 		case <-stop:
 		}
 	}()
+	l.pauseIfBreaking(ctx)
 	ch, err := l.openAgain(ctx)
 	var changed *channel.BootChangedError
 	switch {
@@ -265,11 +276,32 @@ func (l *lease) redial(done chan struct{}) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ch, l.dialling = ch, nil
+	l.ch, l.dialling, l.opened = ch, nil, time.Now()
 	if l.ended && ch != nil {
 		ch.Close()
 	}
 	close(done)
+}
+
+// pauseIfBreaking waits, until ctx ends, before a channel is opened again that keeps
+// breaking.
+func (l *lease) pauseIfBreaking(ctx context.Context) {
+	l.mu.Lock()
+	if time.Since(l.opened) > steadyAfter {
+		l.breaks = 0
+	}
+	l.breaks++
+	beyond := l.breaks - freeRedials
+	l.mu.Unlock()
+	if beyond <= 0 {
+		return
+	}
+	pause := time.NewTimer(min(redialPause<<min(beyond-1, 10), maxRedialPause))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
 }
 
 // openAgain dials until it succeeds or a final answer comes.
@@ -326,7 +358,7 @@ func (l *lease) bind() {
 			l.mark()
 			return
 		case channel.IsBoundElsewhere(err):
-			l.disown()
+			l.boundElsewhere()
 			return
 		}
 		l.pool.log.Warn("a sandbox could not be bound yet", "sandbox", l.sb.ID().Name, "error", err)

@@ -26,6 +26,10 @@ type Stream interface {
 // forgetTimeout bounds the wait for a runner to take note that an ending arrived.
 const forgetTimeout = 2 * time.Second
 
+// forwardTimeout bounds how long a runner may take for a frame of the client's: it
+// reads what it gave credit for whatever its program does.
+const forwardTimeout = 15 * time.Second
+
 // maxHeld bounds the signals remembered for a channel that is being reopened.
 const maxHeld = 16
 
@@ -57,7 +61,11 @@ type relay struct {
 	stdinAt   uint64              // offset of its first byte
 	file      bool                // moves a file; without its client it is of no use
 	joined    bool                // the exec was another relay's, and its input's offset is not known yet
+	ours      bool                // the exec started with this relay
+	made      time.Time           // when the relay was
+	heard     bool                // the runner's answer has come over this stream
 	credit    uint64              // how far the client may send input
+	credited  bool                // the client was told so
 	stdinTo   *uint64             // the input's length, once known
 	held      []wire.Frame        // signals and cancels sent so far
 	overtime  *overtime           // what the runner may still do after the deadline; see backstop.go
@@ -68,7 +76,7 @@ type relay struct {
 }
 
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
-	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
+	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, made: time.Now(), file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
 	r.start.Reader = randomID()
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
@@ -151,13 +159,13 @@ func (r *relay) close() {
 		return
 	}
 	defer s.Close()
+	late := time.AfterFunc(forgetTimeout, s.Close)
+	defer late.Stop()
 	if !forget || s.Send(wire.Frame{Kind: wire.KindDone}) != nil {
 		return
 	}
 	// Closing at once could overtake the frame. The runner ends the stream when
 	// it has read it; nobody else reads here any more.
-	late := time.AfterFunc(forgetTimeout, s.Close)
-	defer late.Stop()
 	for {
 		if _, err := s.Recv(); err != nil {
 			return
@@ -210,7 +218,10 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 	defer stop()
 	for {
 		f, err := s.Recv()
-		if err != nil {
+		switch {
+		case errors.Is(err, channel.ErrMalformed):
+			return nil, r.hostile("sent what is no frame")
+		case err != nil:
 			return nil, errors.Join(errChannel, err)
 		}
 		n, err := r.fromRunner(f)
@@ -224,9 +235,11 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 // file: nobody can take that up, so the runner is told first, and the stream is
 // closed when it has had the time to say that it has ended it.
 func (r *relay) leave(s *channel.ExecStream, why error) {
-	if r.file && isClientGone(why) && s.Send(wire.Frame{Kind: wire.KindCancel}) == nil {
+	if r.file && isClientGone(why) {
 		time.AfterFunc(forgetTimeout, s.Close)
-		return
+		if s.Send(wire.Frame{Kind: wire.KindCancel}) == nil {
+			return
+		}
 	}
 	s.Close()
 }
@@ -236,6 +249,11 @@ func (r *relay) leave(s *channel.ExecStream, why error) {
 // bytes it has.
 func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecStream, error) {
 	r.mu.Lock()
+	r.heard = false
+	if r.overtime == nil && !r.start.AttachOnly {
+		// No answer at all is no way around the deadline.
+		r.watchDeadline(r.start.Timeout + deadlineSlack + reattachWindow)
+	}
 	st, code := r.start, r.code
 	st.Stdout.Acked, st.Stderr.Acked = r.sent[wire.Stdout], r.sent[wire.Stderr]
 	if old := r.stream; old != nil {
@@ -276,7 +294,9 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 // refused reads the runner's refusal of a start or an attach.
 func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
 	if channel.IsBoundElsewhere(e) {
-		r.lease.disown()
+		if r.lease.boundElsewhere() {
+			return r.lost(), nil
+		}
 		return nil, wire.Errorf(wire.CodeUnavailable, "%s", r.lease.fate.Message)
 	}
 	if r.hasStarted() && e.Code == wire.CodeNotFound && e.Reason != wire.ReasonConfirmed {
@@ -284,7 +304,7 @@ func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
 		_ = r.hostile("no longer knows the exec")
 		return r.lost(), nil
 	}
-	return nil, e
+	return nil, checkRefusal(e)
 }
 
 // lost makes the ending of an exec whose lease is dead.
@@ -300,7 +320,7 @@ func (r *relay) lost() *wire.Ending {
 
 // hostile ends a lease whose runner breaks the protocol: it is not ours any more.
 func (r *relay) hostile(what string) error {
-	r.lease.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseRunnerKilled, Message: "the sandbox's runner " + what})
+	r.lease.end(hostileFate(what))
 	return errChannel
 }
 
@@ -319,9 +339,26 @@ func (r *relay) stdinBytes() uint64 {
 }
 
 // forward passes a client's frame to the runner. A failure is the channel's: the
-// stream's reader finds it. mu is held.
+// stream's reader finds it. mu is held; a runner that does not take what it gave
+// credit for must not keep it.
 func (r *relay) forward(f wire.Frame) {
 	if r.stream != nil {
-		_ = r.stream.Send(f)
+		_ = r.passOn(f)
 	}
+}
+
+// passOn sends a frame on the present stream, which ends when the runner does not take
+// it. mu is held.
+func (r *relay) passOn(f wire.Frame) error {
+	late := time.AfterFunc(forwardTimeout, r.stream.Close)
+	defer late.Stop()
+	return r.stream.Send(f)
+}
+
+// longest is how long the program can have run; 0: the start was not seen. mu is held.
+func (r *relay) longest() time.Duration {
+	if !r.ours {
+		return 0
+	}
+	return time.Since(r.made)
 }

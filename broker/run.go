@@ -285,7 +285,7 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 			p.jobs.Go(l.bind)
 		}
 		if m.left == nil { // it comes from the provider: nobody has prepared it
-			p.jobs.Go(func() { p.prepare(p.life, m) })
+			p.jobs.Go(func() { _, _ = p.spares(p.life, m) }) // its word is one tenant's by now
 		}
 	}
 	p.jobs.Go(l.record)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +17,23 @@ const stockLife = 10 * time.Minute
 // at most until ctx ends. What they could not do is the pool's to tell: all of its
 // sandboxes have the same image and the same configuration.
 func (p *pool) prepare(ctx context.Context, m *member) {
+	warnings, err := p.spares(ctx, m)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(warnings, p.warnings) {
+		p.log.Warn("the sandboxes' spare interpreters have problems", "problems", warnings)
+	}
+	p.warnings = warnings
+}
+
+// errNoSpares says that a sandbox is to have none.
+var errNoSpares = errors.New("the pool has no spare interpreters")
+
+// spares makes a sandbox start its spare interpreters, and says what went wrong.
+func (p *pool) spares(ctx context.Context, m *member) (warnings []string, err error) {
 	var spares []string
 	for _, l := range p.cfg.Spares {
 		if slices.Contains(m.languages, l) {
@@ -23,7 +41,7 @@ func (p *pool) prepare(ctx context.Context, m *member) {
 		}
 	}
 	if len(spares) == 0 {
-		return
+		return nil, errNoSpares
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout+channel.PrepareWait)
 	defer cancel()
@@ -32,21 +50,15 @@ func (p *pool) prepare(ctx context.Context, m *member) {
 		if ctx.Err() == nil {
 			p.log.Warn("a sandbox did not start its spare interpreters", "sandbox", m.sb.ID().Name, "error", err)
 		}
-		return
+		return nil, err
 	}
-	var warnings []string
 	for lang, s := range done.Spares {
 		for _, problem := range s.Problems {
 			warnings = append(warnings, "spare "+lang+": "+problem)
 		}
 	}
 	slices.Sort(warnings)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !slices.Equal(warnings, p.warnings) {
-		p.log.Warn("the sandboxes' spare interpreters have problems", "problems", warnings)
-	}
-	p.warnings = warnings
+	return warnings, nil
 }
 
 // ready counts the sandboxes in stock whose spares wait for code. mu is held.

@@ -22,6 +22,7 @@ type execution struct {
 	pid      int
 	spare    *spare // what the first process was before; nil: nothing
 	started  time.Time
+	kills    int64  // how often the kernel had killed for memory before it
 	scratch  string // see command
 	in       *input // nil: the program reads end of file
 	out, err *output
@@ -44,12 +45,13 @@ type execution struct {
 
 // start runs a command. Its ID is free: the supervisor holds it.
 func (s *supervisor) start(id string, c command, prog *wire.Program, timeout time.Duration) (*execution, error) {
+	kills := kernelKills()
 	p, err := s.launch(&c, prog.Stdin)
 	if err != nil {
 		return nil, err
 	}
 	e := &execution{
-		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, scratch: c.scratch,
+		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, kills: kills, scratch: c.scratch,
 		out: newOutput(prog.Retention), err: newOutput(prog.Retention), gone: make(chan struct{}), told: make(chan struct{}),
 	}
 	e.tellOnce = sync.OnceFunc(func() { close(e.told) })
@@ -203,6 +205,8 @@ func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
 		if e.stop == wire.ReasonSignaled {
 			n.Signal = unix.SignalName(unix.SIGKILL)
 		}
+	case st.status.Signaled() && st.status.Signal() == unix.SIGKILL && kernelKills() > e.kills:
+		n.Reason, n.Message = wire.ReasonOOM, "the kernel killed it: the sandbox reached its memory limit"
 	case st.status.Signaled():
 		n.Reason, n.Signal = wire.ReasonSignaled, unix.SignalName(st.status.Signal())
 	default:

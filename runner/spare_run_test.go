@@ -188,7 +188,7 @@ print("lives")
 // Spares count for no limit, and give way to a program that needs the memory.
 func TestSpareLimits(t *testing.T) {
 	needInterpreter(t, "node")
-	s := startRunner(t, "SANDBOX_SPARES=node", plainPath, "SANDBOX_PROCESS_LIMIT=4", "SANDBOX_MEMORY_LIMIT=100000000")
+	s := startRunner(t, "SANDBOX_SPARES=node", plainPath, "SANDBOX_PROCESS_LIMIT=4", "SANDBOX_PROGRAM_MEMORY_LIMIT=100000000")
 	c := s.open()
 	waitSpare(t, c, "node")
 	pid := s.spareProcess() // it has more threads than the limit allows

@@ -257,6 +257,31 @@ func TestStdinGoesOnWhereTheProgramStands(t *testing.T) {
 	assert.EqualValues(t, len(text), frames[len(frames)-1].Offset)
 }
 
+// After a client came back, how much input it sent before is the sandbox's word. A lie
+// ends that program alone: the connection, and what else it carries, goes on.
+func TestALieAboutInputHurtsNoOtherProgram(t *testing.T) {
+	c, s := connect(t, brokertest.Each(func(s *brokertest.Stream) {
+		s.Respond(accepted)
+		switch {
+		case s.Request.Op == wire.OpAttach:
+			s.TakeStdin(1000, 2000)
+			s.Next()
+		case s.Request.Program.Stdin:
+			s.GrantStdin(8)
+			s.Await(wire.KindStdin)
+			s.Conn.Cut()
+		default:
+			s.Exit(exited(0))
+		}
+	}))
+	_, err := run(t, c, sandboxclient.Code{Stdin: strings.NewReader("0123456789abcdef")})
+	require.ErrorIs(t, err, sandboxclient.ErrInternal)
+	require.ErrorContains(t, err, "acknowledged 1000 bytes of stdin")
+	_, err = run(t, c, sandboxclient.Code{})
+	require.NoError(t, err)
+	require.Equal(t, 2, s.Accepted(), "the second connection lives")
+}
+
 // Must hold: answers that pass are asked for again; others end the call with an error
 // of their own, and never with an exit.
 func TestAnswersToAnAttach(t *testing.T) {

@@ -134,7 +134,13 @@ func (s *stream) receiveExec(f wire.Frame) error {
 		if s.in == nil {
 			return nil // there is nothing to send
 		}
-		return s.in.grant(s, w)
+		if err := s.in.grant(s, w); err != nil {
+			// The broker cannot check how much another connection sent; so that is the
+			// sandbox's word, and what is wrong with it must not hurt other programs.
+			s.result.refused = &Error{Code: wire.CodeInternal, Message: err.Error()}
+			s.endLocked()
+		}
+		return nil
 	case wire.KindDiscarded:
 		d, err := wire.ParseDiscarded(f)
 		if err != nil {

@@ -106,7 +106,7 @@ func (l Limits) Check() error {
 // environ is what the runner in a sandbox is told by its environment.
 func (l Limits) environ() []string {
 	return []string{
-		"SANDBOX_MEMORY_LIMIT=" + strconv.FormatInt(l.Memory, 10),
+		"SANDBOX_PROGRAM_MEMORY_LIMIT=" + strconv.FormatInt(l.Memory, 10),
 		"SANDBOX_PROCESS_LIMIT=" + strconv.Itoa(l.Processes),
 	}
 }

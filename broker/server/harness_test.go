@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/broker"
 	"github.com/sandbox-broker/sandbox-broker/broker/server"
 	"github.com/sandbox-broker/sandbox-broker/internal/auth"
+	"github.com/sandbox-broker/sandbox-broker/internal/hostile"
 	"github.com/sandbox-broker/sandbox-broker/internal/processtest"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
@@ -39,6 +40,7 @@ type site struct {
 	t        *testing.T
 	provider *processtest.Provider
 	replica  *processtest.Replica // the provider as the broker has it; nil: it has it alone
+	liars    *hostile.Provider    // the sandboxes of the pool "hostile"; nil: there are none
 	broker   *broker.Broker
 	edge     *server.Server
 	http     *httptest.Server
@@ -71,6 +73,9 @@ func (s *site) serve(pools ...broker.PoolConfig) {
 	var p broker.Provider = s.provider
 	if s.replica != nil {
 		p = s.replica
+	}
+	if s.liars != nil {
+		p = divided{Provider: p, liars: s.liars}
 	}
 	b, err := broker.New(context.Background(), broker.Options{
 		Pools: pools, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)), Metrics: s.metrics, Log: log,

@@ -127,13 +127,13 @@ func TestHostileFrames(t *testing.T) {
 		want string
 		is   error
 	}{
-		"an oversized frame":         {body(t, wire.Frame{Kind: wire.KindRequest, Payload: make([]byte, wire.MaxControl+1)}), "exceeds the limit", nil},
-		"a frame of 4 GB":            {announce(0xffff_ffff), "exceeds the limit", nil},
+		"an oversized frame":         {body(t, wire.Frame{Kind: wire.KindRequest, Payload: make([]byte, wire.MaxControl+1)}), "exceed the limit", ErrMalformed},
+		"a frame of 4 GB":            {announce(0xffff_ffff), "exceed the limit", ErrMalformed},
 		"a length beyond the end":    {announce(100, make([]byte, 20)...), "unexpected EOF", io.ErrUnexpectedEOF},
 		"a length too short":         {announce(3, make([]byte, wire.HeaderSize)...), "frame header", wire.ErrInvalid},
 		"half a length":              {[]byte{0, 0}, "unexpected EOF", io.ErrUnexpectedEOF},
 		"more output than one frame": {body(t, wire.Frame{Kind: wire.KindStdout, Payload: make([]byte, wire.MaxData+1)}), "exceeds the limit", wire.ErrInvalid},
-		"no frames but text":         {[]byte("Traceback (most recent call last):"), "exceeds the limit", nil},
+		"no frames but text":         {[]byte("Traceback (most recent call last):"), "exceed the limit", ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := openHTTP(t, execs(func(w http.ResponseWriter, _ wire.Frame, _ *FrameReader) { _, _ = w.Write(tt.body) }))

@@ -3,6 +3,7 @@ package channel
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -20,6 +21,10 @@ const readBuffer = 4 << 10
 // maxFrame bounds an encoded frame: the largest request.
 const maxFrame = wire.HeaderSize + wire.MaxControl + wire.MaxCode
 
+// ErrMalformed marks what is no frame: the other end breaks the protocol, which no new
+// channel mends.
+var ErrMalformed = errors.New("channel: a malformed frame")
+
 // FrameReader reads the frames of one body. It is used by one goroutine.
 type FrameReader struct {
 	r     *bufio.Reader
@@ -33,7 +38,8 @@ func NewFrameReader(r io.Reader, limit int) *FrameReader {
 }
 
 // Read returns the next frame, io.EOF at the clean end of the body. The payload
-// is valid until the next call.
+// is valid until the next call. An error that matches ErrMalformed says that the other
+// end sent what is no frame; any other, that the body broke.
 func (fr *FrameReader) Read() (wire.Frame, error) {
 	var head [lengthSize]byte
 	if _, err := io.ReadFull(fr.r, head[:]); err != nil {
@@ -41,7 +47,7 @@ func (fr *FrameReader) Read() (wire.Frame, error) {
 	}
 	n := int(binary.BigEndian.Uint32(head[:]))
 	if n > fr.limit || n > maxFrame {
-		return wire.Frame{}, fmt.Errorf("channel: a frame of %d bytes exceeds the limit of %d", n, fr.limit)
+		return wire.Frame{}, fmt.Errorf("%w: its %d bytes exceed the limit of %d", ErrMalformed, n, fr.limit)
 	}
 	if cap(fr.buf) < n {
 		fr.buf = make([]byte, n)
@@ -53,7 +59,11 @@ func (fr *FrameReader) Read() (wire.Frame, error) {
 		}
 		return wire.Frame{}, err
 	}
-	return wire.ParseFrame(b)
+	f, err := wire.ParseFrame(b)
+	if err != nil {
+		return wire.Frame{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return f, nil
 }
 
 // FrameWriter writes frames to one body, each in a single write and several in one

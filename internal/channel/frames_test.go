@@ -95,13 +95,13 @@ func TestTheReadersLimit(t *testing.T) {
 	} {
 		fr := NewFrameReader(bytes.NewReader(b), limit)
 		_, err := fr.Read()
-		require.ErrorContains(t, err, "exceeds the limit", name)
+		require.ErrorContains(t, err, "exceed the limit", name)
 		require.Empty(t, fr.buf, "%s: memory was taken for it", name)
 	}
 
 	// Whatever the caller allows, no frame is larger than the largest request.
 	_, err = NewFrameReader(bytes.NewReader(announce(maxFrame+1)), 2*maxFrame).Read()
-	require.ErrorContains(t, err, "exceeds the limit")
+	require.ErrorContains(t, err, "exceed the limit")
 }
 
 func TestFramesThatAreNone(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,8 +17,11 @@ import (
 const (
 	h2Data         = 0x0
 	h2Headers      = 0x1
+	h2Priority     = 0x2
+	h2Reset        = 0x3
 	h2Settings     = 0x4
 	h2PushPromise  = 0x5
+	h2Ping         = 0x6
 	h2WindowUpdate = 0x8
 	h2Continuation = 0x9
 	h2EndHeaders   = 0x4
@@ -121,6 +126,58 @@ func TestARunnerThatBreaksHTTP2LosesTheChannel(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+}
+
+// floodFrames is how many frames a flood has, and floodMemory what it may make the
+// broker hold besides, in bytes.
+const (
+	floodFrames = 20_000
+	floodMemory = 4 << 20
+)
+
+// A runner can send frames that HTTP/2 allows and that mean nothing, for ever. They cost
+// it what they cost the broker: nothing piles up, and the channel can be closed.
+func TestFloodsPileNothingUp(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"pings":                       h2Frame(h2Ping, 0, 0, "12345678"),
+		"answers to pings":            h2Frame(h2Ping, 1, 0, "12345678"),
+		"settings":                    h2Frame(h2Settings, 0, 0, "\x00\x03\x00\x00\x00\x64"),
+		"resets of what is not there": h2Frame(h2Reset, 0, 1001, "\x00\x00\x00\x08"),
+		"credit":                      h2Frame(h2WindowUpdate, 0, 0, "\x00\x00\x00\x01"),
+		"data of no bytes":            h2Frame(h2Data, 0, 1, ""),
+		"priorities":                  h2Frame(h2Priority, 0, 1, "\x00\x00\x00\x00\x10"),
+		"frames of no type":           h2Frame(0xee, 0, 0, kilobytes(16)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			flooded := make(chan struct{})
+			c := rawRunner(t, 1, func(write func(...[]byte)) {
+				for range floodFrames {
+					write(frame)
+				}
+				close(flooded)
+			})
+			before := heapInUse()
+			s, err := c.Exec(testContext(t), "e1", Start{}, nil)
+			require.NoError(t, err)
+			defer s.Close()
+			select {
+			case <-flooded:
+			case <-time.After(testTimeout):
+				require.Fail(t, "the flood is held up")
+			}
+			require.Less(t, heapInUse(), before+floodMemory)
+			c.Close()
+			closed(t, c)
+		})
+	}
+}
+
+// heapInUse is what of the heap is used once garbage is gone, in bytes.
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
 }
 
 func TestTheWindowItselfIsAllowed(t *testing.T) {

@@ -160,8 +160,8 @@ func TestDeathUnderARunningExec(t *testing.T) {
 		"the program kills the first process": {
 			"echo up; read x; kill -KILL 1; sleep 120", nil, sandboxclient.ReasonLost, "runner_killed",
 		},
-		"the memory limit is exceeded": {
-			"echo up; read x; exec python3 -c 'b = []\nwhile True: b.append(bytearray(16 << 20))'", nil, sandboxclient.ReasonOOM, "",
+		"the memory limit is exceeded, and the runner does not look": {
+			"echo up; read x; kill -STOP 1; exec python3 -c 'b = []\nwhile True: b.append(b\"m\" * (16 << 20))'", nil, sandboxclient.ReasonOOM, "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,6 +23,31 @@ const replicaInstance = "e2e-replicas"
 // left: its silence, a look at it, and room for a busy machine.
 const takenOverWithin = 40 * time.Second
 
+// replicaDir is the folder of an instance, of which nothing is left after the test.
+func replicaDir(t *testing.T) string {
+	t.Helper()
+	t.Cleanup(func() { // if it failed
+		claims, err := claimsOf(within(t, 10*time.Second), replicaInstance)
+		require.NoError(t, err)
+		for i := range claims {
+			require.NoError(t, client.IgnoreNotFound(k8s.Delete(within(t, 10*time.Second), &claims[i])))
+		}
+	})
+	return t.TempDir()
+}
+
+// removeDeadLease removes what the one replica that was killed has left: others would do
+// it in a minute. Those that left in peace have taken theirs along.
+func removeDeadLease(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var leases coordinationv1.LeaseList
+	require.NoError(t, k8s.List(ctx, &leases, client.InNamespace(namespace), client.MatchingLabels{"sandbox-broker.dev/instance": replicaInstance}))
+	require.LessOrEqual(t, len(leases.Items), 1, "the one that left has taken its coordination Lease along")
+	for i := range leases.Items {
+		require.NoError(t, k8s.Delete(ctx, &leases.Items[i]))
+	}
+}
+
 // startReplica runs one more broker of an instance.
 func startReplica(t *testing.T, dir string) *brokerProcess {
 	t.Helper()
@@ -63,14 +88,7 @@ func owners(t *testing.T) map[string]int {
 func TestReplicas(t *testing.T) {
 	settle(t)
 	ctx := within(t, 4*time.Minute)
-	dir := t.TempDir()
-	t.Cleanup(func() { // if it failed
-		claims, err := claimsOf(within(t, 10*time.Second), replicaInstance)
-		require.NoError(t, err)
-		for i := range claims {
-			require.NoError(t, client.IgnoreNotFound(k8s.Delete(within(t, 10*time.Second), &claims[i])))
-		}
-	})
+	dir := replicaDir(t)
 	first := startReplica(t, dir)
 	a := first.client(t)
 	lease, err := a.Acquire(ctx, slow)
@@ -118,12 +136,7 @@ func TestReplicas(t *testing.T) {
 
 	require.NoError(t, second.stop())
 	eventually(t, goneWithin, "nothing is left", func() bool { return sum(owners(t)) == 0 })
-	var leases coordinationv1.LeaseList
-	require.NoError(t, k8s.List(ctx, &leases, client.InNamespace(namespace), client.MatchingLabels{"sandbox-broker.dev/instance": replicaInstance}))
-	require.LessOrEqual(t, len(leases.Items), 1, "the one that left has taken its coordination Lease along")
-	for i := range leases.Items {
-		require.NoError(t, k8s.Delete(ctx, &leases.Items[i])) // of the dead one: others would do it in a minute
-	}
+	removeDeadLease(ctx, t)
 }
 
 func sum(of map[string]int) int {
