@@ -1,0 +1,160 @@
+//go:build e2e
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
+)
+
+// suite is one run: what goes on, and what is noted of it.
+type suite struct {
+	t *testing.T
+	*site
+	longest time.Duration // bounds the pauses of a program, together
+
+	mu       sync.Mutex // guards the rest
+	evidence Evidence
+	problems []string // what the suite itself could not do
+	leases   map[string]*sandboxclient.Lease
+	doubtful time.Time // when a lease may last have been made that nobody knows
+	sandbox  int       // how many leases were looked into
+}
+
+func (s *suite) add(e Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evidence.Entries = append(s.evidence.Entries, e)
+}
+
+func (s *suite) problem(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// hold makes a lease one that faults may strike; letGo spares it from now on.
+func (s *suite) hold(name string, l *sandboxclient.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases[name] = l
+}
+
+func (s *suite) letGo(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leases, name)
+}
+
+// anyLease chooses among the leases that there are.
+func (s *suite) anyLease(choice float64) *sandboxclient.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for n := range s.leases {
+		names = append(names, n)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return s.leases[names[int(choice*float64(len(names)))]]
+}
+
+func (s *suite) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubtful = time.Now()
+}
+
+// looked notes which programs ran in one sandbox.
+func (s *suite) looked(ran []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sandbox++
+	slices.Sort(ran)
+	for i := range ran[:max(0, len(ran)-1)] {
+		if ran[i] == ran[i+1] {
+			s.evidence.Twice = append(s.evidence.Twice, ran[i])
+		}
+	}
+}
+
+// settings are what a run of the suite does.
+type settings struct {
+	seed    uint64
+	lasts   time.Duration
+	workers int
+	longest time.Duration
+	// spread is the pause between two faults of connections, and between two others.
+	cuts, others struct{ least, most time.Duration }
+	// kinds are the faults other than those of connections.
+	kinds [][]FaultKind
+	// crowd is how many clients are cut off together at the end.
+	crowd int
+}
+
+// TestShort is a minute of the faults that are soon made good. It is part of e2e.
+func TestShort(t *testing.T) {
+	set := settings{seed: seedOf(t), lasts: time.Minute, workers: 4, longest: 6 * time.Second, kinds: [][]FaultKind{cheap}, crowd: 12}
+	set.cuts.least, set.cuts.most = time.Second, 4*time.Second
+	set.others.least, set.others.most = 500*time.Millisecond, 2*time.Second
+	run(t, set)
+}
+
+// TestChaos is `make chaos`: every fault there is, for CHAOS_MINUTES.
+func TestChaos(t *testing.T) {
+	minutes := minutesOf(t)
+	set := settings{seed: seedOf(t), lasts: minutes, workers: 5, longest: 20 * time.Second, kinds: [][]FaultKind{cheap, costly}, crowd: 24}
+	set.cuts.least, set.cuts.most = 500*time.Millisecond, 6*time.Second
+	set.others.least, set.others.most = 2*time.Second, 10*time.Second
+	run(t, set)
+}
+
+func run(t *testing.T, set settings) {
+	t.Logf("seed %d: CHAOS_SEED=%d does the same again", set.seed, set.seed)
+	ctx := t.Context()
+	before := ourselves()
+	s := &suite{t: t, site: newSite(t, set.seed), longest: set.longest, leases: map[string]*sandboxclient.Lease{}}
+	require.NoError(t, s.settle(ctx))
+	base, err := s.atRest(ctx)
+	require.NoError(t, err)
+
+	s.storm(ctx, set)
+	s.massCut(ctx, set)
+	s.leftovers(ctx, base)
+	s.front.Close()
+	for _, b := range s.brokers {
+		b.back.Close()
+	}
+	s.ownLeftovers(ctx, before)
+	s.report()
+}
+
+// storm lets workers work and breaks things under them.
+func (s *suite) storm(ctx context.Context, set settings) {
+	raging, calm := context.WithTimeout(ctx, set.lasts)
+	defer calm()
+	var all sync.WaitGroup
+	for n := range set.workers {
+		name := fmt.Sprintf("w%d", n)
+		w := &worker{suite: s, name: name, client: s.newClient(s.t), random: randomOf(set.seed, name)}
+		all.Go(func() {
+			w.work(raging)
+			_ = w.client.Close()
+		})
+	}
+	all.Go(func() { s.strikes(raging, newDeck(set.seed, "cuts", set.cuts.least, set.cuts.most, ofConnections)) })
+	all.Go(func() {
+		s.strikes(raging, newDeck(set.seed, "others", set.others.least, set.others.most, set.kinds...))
+	})
+	all.Wait()
+}
