@@ -60,7 +60,7 @@ func (s *suite) atRest(ctx context.Context) (map[string]float64, error) {
 // their end.
 func (s *suite) leftovers(ctx context.Context, base map[string]float64) {
 	s.mu.Lock()
-	patience := max(restWithin, time.Until(s.doubtful.Add(leaseTTL+30*time.Second)))
+	patience := max(restWithin, time.Until(s.doubtful.Add(s.ttl+30*time.Second)))
 	s.mu.Unlock()
 	s.left(until(ctx, patience, "no lease is left", func() error { return s.noLease(ctx) }))
 	for _, b := range s.brokers {

@@ -30,10 +30,10 @@ const (
 // massCut cuts a crowd of clients off in one moment, first for no time and then for a
 // while, and looks at how they come back: each a bounded number of times, not all at
 // once.
-func (s *suite) massCut(ctx context.Context, set settings) {
+func (s *suite) massCut(ctx context.Context) {
 	c := &crowd{suite: s}
 	defer c.close()
-	if err := c.gather(ctx, set); err != nil {
+	if err := c.gather(ctx); err != nil {
 		s.problem("the crowd of the mass cut could not be gathered: %v", err)
 		return
 	}
@@ -92,11 +92,11 @@ type member struct {
 }
 
 // gather starts the crowd's programs, and returns when all have written something.
-func (c *crowd) gather(ctx context.Context, set settings) error {
+func (c *crowd) gather(ctx context.Context) error {
 	c.owner = c.newClient(c.t)
-	for n := range set.crowd {
+	for n := range c.settings.crowd {
 		if n%perSandbox == 0 {
-			l, err := c.owner.Acquire(ctx, pool, sandboxclient.WithTTL(leaseTTL))
+			l, err := c.owner.Acquire(ctx, pool, sandboxclient.WithTTL(4*time.Minute))
 			if err != nil {
 				return err
 			}

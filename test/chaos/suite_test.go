@@ -19,7 +19,7 @@ import (
 type suite struct {
 	t *testing.T
 	*site
-	longest time.Duration // bounds the pauses of a program, together
+	settings
 
 	mu       sync.Mutex // guards the rest
 	evidence Evidence
@@ -88,14 +88,22 @@ func (s *suite) looked(ran []string) {
 	}
 }
 
+// pauses bounds the random pauses between faults.
+type pauses struct{ least, most time.Duration }
+
 // settings are what a run of the suite does.
 type settings struct {
 	seed    uint64
 	lasts   time.Duration
 	workers int
+	// longest bounds the pauses of a program, together.
 	longest time.Duration
-	// spread is the pause between two faults of connections, and between two others.
-	cuts, others struct{ least, most time.Duration }
+	// ttl is the life of leases: longer than what is done in one. A lease that was given
+	// to nobody, since the connection was cut before the answer, lives as long.
+	ttl time.Duration
+	// cuts bounds the pause between two faults of connections, others that between two
+	// others.
+	cuts, others pauses
 	// kinds are the faults other than those of connections.
 	kinds [][]FaultKind
 	// crowd is how many clients are cut off together at the end.
@@ -104,32 +112,34 @@ type settings struct {
 
 // TestShort is a minute of the faults that are soon made good. It is part of e2e.
 func TestShort(t *testing.T) {
-	set := settings{seed: seedOf(t), lasts: time.Minute, workers: 4, longest: 6 * time.Second, kinds: [][]FaultKind{cheap}, crowd: 12}
-	set.cuts.least, set.cuts.most = time.Second, 4*time.Second
-	set.others.least, set.others.most = 500*time.Millisecond, 2*time.Second
-	run(t, set)
+	run(t, settings{
+		seed: seedOf(t), lasts: time.Minute, workers: 4, longest: 6 * time.Second, ttl: time.Minute,
+		cuts: pauses{3 * time.Second, 8 * time.Second}, others: pauses{2 * time.Second, 6 * time.Second},
+		kinds: [][]FaultKind{cheap}, crowd: 12,
+	})
 }
 
 // TestChaos is `make chaos`: every fault there is, for CHAOS_MINUTES.
 func TestChaos(t *testing.T) {
 	minutes := minutesOf(t)
-	set := settings{seed: seedOf(t), lasts: minutes, workers: 5, longest: 20 * time.Second, kinds: [][]FaultKind{cheap, costly}, crowd: 24}
-	set.cuts.least, set.cuts.most = 500*time.Millisecond, 6*time.Second
-	set.others.least, set.others.most = 2*time.Second, 10*time.Second
-	run(t, set)
+	run(t, settings{
+		seed: seedOf(t), lasts: minutes, workers: 5, longest: 20 * time.Second, ttl: 4 * time.Minute,
+		cuts: pauses{2 * time.Second, 12 * time.Second}, others: pauses{2 * time.Second, 10 * time.Second},
+		kinds: [][]FaultKind{cheap, costly}, crowd: 24,
+	})
 }
 
 func run(t *testing.T, set settings) {
 	t.Logf("seed %d: CHAOS_SEED=%d does the same again", set.seed, set.seed)
 	ctx := t.Context()
 	before := ourselves()
-	s := &suite{t: t, site: newSite(t, set.seed), longest: set.longest, leases: map[string]*sandboxclient.Lease{}}
+	s := &suite{t: t, site: newSite(t, set.seed), settings: set, leases: map[string]*sandboxclient.Lease{}}
 	require.NoError(t, s.settle(ctx))
 	base, err := s.atRest(ctx)
 	require.NoError(t, err)
 
-	s.storm(ctx, set)
-	s.massCut(ctx, set)
+	s.storm(ctx)
+	s.massCut(ctx)
 	s.leftovers(ctx, base)
 	s.front.Close()
 	for _, b := range s.brokers {
@@ -140,21 +150,21 @@ func run(t *testing.T, set settings) {
 }
 
 // storm lets workers work and breaks things under them.
-func (s *suite) storm(ctx context.Context, set settings) {
-	raging, calm := context.WithTimeout(ctx, set.lasts)
+func (s *suite) storm(ctx context.Context) {
+	raging, calm := context.WithTimeout(ctx, s.lasts)
 	defer calm()
 	var all sync.WaitGroup
-	for n := range set.workers {
+	for n := range s.workers {
 		name := fmt.Sprintf("w%d", n)
-		w := &worker{suite: s, name: name, client: s.newClient(s.t), random: randomOf(set.seed, name)}
+		w := &worker{suite: s, name: name, client: s.newClient(s.t), random: randomOf(s.seed, name)}
 		all.Go(func() {
 			w.work(raging)
 			_ = w.client.Close()
 		})
 	}
-	all.Go(func() { s.strikes(raging, newDeck(set.seed, "cuts", set.cuts.least, set.cuts.most, ofConnections)) })
+	all.Go(func() { s.strikes(raging, newDeck(s.seed, "cuts", s.cuts.least, s.cuts.most, ofConnections)) })
 	all.Go(func() {
-		s.strikes(raging, newDeck(set.seed, "others", set.others.least, set.others.most, set.kinds...))
+		s.strikes(raging, newDeck(s.seed, "others", s.others.least, s.others.most, s.kinds...))
 	})
 	all.Wait()
 }

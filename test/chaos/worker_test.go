@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// leaseTTL is the life of leases: longer than what is done in one.
-	leaseTTL = 4 * time.Minute
 	// callTimeout bounds a call whatever happens; none should need it.
 	callTimeout = ample + 2*time.Minute
 	// retries bounds how often a start is tried again, and retryPause is in between.
@@ -159,7 +157,7 @@ func (w *worker) lease(name string) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	l, err := w.client.Acquire(ctx, pool, sandboxclient.WithTTL(leaseTTL))
+	l, err := w.client.Acquire(ctx, pool, sandboxclient.WithTTL(w.ttl))
 	if err != nil {
 		w.notAcquired(name, began, err)
 		return
