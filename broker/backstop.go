@@ -30,11 +30,33 @@ type overtime struct {
 	granted bool      // the deadline has passed
 	until   [3]uint64 // by FD: how far the output may go then
 	last    time.Time // when the runner sent output or the client granted credit
+	// While the channel is lost, the runner can say nothing, and what it has kept comes
+	// after it was opened again. But a runner can break its channel by itself: so that
+	// counts for as long as a channel may be lost, and no longer.
+	final time.Time
+	lost  bool // there is no channel now
 }
 
 // watchDeadline starts the clock of a program. mu is held.
 func (r *relay) watchDeadline(timeout time.Duration) {
-	r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(timeout+deadlineSlack, r.pastDeadline)}
+	r.overtime = &overtime{
+		last: time.Now(), final: time.Now().Add(timeout + deadlineSlack + reattachWindow),
+		timer: time.AfterFunc(timeout+deadlineSlack, r.pastDeadline),
+	}
+}
+
+// reaches notes whether there is a channel by which the runner can be heard.
+func (r *relay) reaches(runner bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.overtime
+	if o == nil {
+		return
+	}
+	o.lost = !runner
+	if time.Now().Before(o.final) {
+		o.last = time.Now()
+	}
 }
 
 // moved notes that the exec's output goes on. mu is held.
@@ -65,7 +87,7 @@ func (r *relay) mayGoOn() bool {
 			o.until[fd] = n + runnerKeeps
 		}
 	}
-	blocked := false
+	blocked := o.lost && time.Now().Before(o.final)
 	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
 		if r.sent[fd] > o.until[fd] {
 			return false

@@ -193,6 +193,7 @@ func (r *relay) loop(ctx context.Context) (*wire.Ending, error) {
 		}
 		// A sandbox that died is reported by the provider; until then its channel
 		// is dialled again.
+		r.reaches(false)
 		ch.Close()
 	}
 }
@@ -208,6 +209,7 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 	}
 	stop := context.AfterFunc(ctx, func() { r.leave(s, context.Cause(ctx)) })
 	defer stop()
+	r.reaches(true)
 	for {
 		f, err := s.Recv()
 		if err != nil {

@@ -6,10 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/kube"
 	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/plan"
 )
+
+// reviveEvery is how often it is seen to that a restarted process still runs.
+const reviveEvery = time.Second
 
 // Restart kills one component, as a crash would, starts it again, and waits until it
 // serves. It is for tests of what the others make of it.
@@ -24,11 +28,40 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	}
 	defer unlock()
 	return c.stage(ctx, "restart "+name, func(ctx context.Context) error {
-		if err := c.keeper.Restart(ctx, name); err != nil {
+		revive, err := c.keeper.Restart(ctx, name)
+		if err != nil {
 			return err
 		}
+		stop := c.reviving(ctx, revive)
+		defer stop()
 		return await(ctx)
 	})
+}
+
+// reviving keeps a process running that ends while what it needs is not there yet:
+// kubelet does, as long as containerd is at its own start.
+func (c *Cluster) reviving(ctx context.Context, revive func() error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(reviveEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := revive(); err != nil {
+					c.say("%v", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // restartable has, for each component that may be restarted by itself, what to wait

@@ -121,14 +121,16 @@ func TestEnsureStartsAgainAfterAKill(t *testing.T) {
 func TestRestartStartsTheSameAgain(t *testing.T) {
 	k, g := newKeeper(t)
 	ctx := context.Background()
-	require.ErrorContains(t, k.Restart(ctx, "sleeper"), "does not run")
+	_, err := k.Restart(ctx, "sleeper")
+	require.ErrorContains(t, err, "does not run")
 	command := sleep(t, "an argument", "")
-	_, err := k.Ensure(ctx, command, time.Second)
+	_, err = k.Ensure(ctx, command, time.Second)
 	require.NoError(t, err)
 	first, _, err := k.Lookup("sleeper")
 	require.NoError(t, err)
 
-	require.NoError(t, k.Restart(ctx, "sleeper"))
+	revive, err := k.Restart(ctx, "sleeper")
+	require.NoError(t, err)
 	require.False(t, first.Same(), "the first is gone")
 	second, running, err := k.Lookup("sleeper")
 	require.NoError(t, err)
@@ -141,6 +143,14 @@ func TestRestartStartsTheSameAgain(t *testing.T) {
 	started, err := k.Ensure(ctx, command, time.Second)
 	require.NoError(t, err)
 	require.False(t, started, "what runs is what is wanted")
+
+	require.NoError(t, revive())
+	require.True(t, second.Same(), "what runs needs no reviving")
+	require.NoError(t, kill(ctx, second))
+	require.NoError(t, revive())
+	_, running, err = k.Lookup("sleeper")
+	require.NoError(t, err)
+	require.True(t, running)
 }
 
 // A process that got a dead one's ID is a stranger: it must not be signalled.

@@ -9,22 +9,31 @@ import (
 
 // Restart kills the process, as a crash would, and starts it again with the command
 // line and the environment that it had. What is not running cannot be restarted.
-func (k Keeper) Restart(ctx context.Context, name string) error {
+//
+// It may end at once, since what it needs is not there yet. Then revive starts it once
+// more, as an init system would; while it runs, revive does nothing.
+func (k Keeper) Restart(ctx context.Context, name string) (revive func() error, err error) {
 	r, running, err := k.Lookup(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !running {
-		return fmt.Errorf("%s does not run", name)
+		return nil, fmt.Errorf("%s does not run", name)
 	}
 	c, err := commandOf(r)
 	if err != nil {
-		return fmt.Errorf("reading how %s was started: %w", name, err)
+		return nil, fmt.Errorf("reading how %s was started: %w", name, err)
 	}
 	if err := kill(ctx, r); err != nil {
-		return fmt.Errorf("killing %s (process %d): %w", name, r.PID, err)
+		return nil, fmt.Errorf("killing %s (process %d): %w", name, r.PID, err)
 	}
-	return k.start(c, r.Spec)
+	revive = func() error {
+		if _, running, err := k.Lookup(name); running || err != nil {
+			return err
+		}
+		return k.start(c, r.Spec)
+	}
+	return revive, revive()
 }
 
 // commandOf reads from the kernel how a running process was started.
