@@ -105,7 +105,7 @@ type logLine struct {
 func (n *notes) add(l logLine) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.requests[l.Request] = l.Lease
+	n.requests[l.Request] = l.Exec
 	told := n.told[l.Exec]
 	told.Claim = l.Lease
 	if l.Msg == "exec ended" {

@@ -132,7 +132,7 @@ func (s *suite) signalRunner(ctx context.Context, step Step, script string) ([]s
 	if l == nil {
 		return nil, "", errNoTarget
 	}
-	id := fmt.Sprintf("fault-%d", time.Now().UnixNano())
+	id := fmt.Sprintf(ownPrefix+"fault-%d", time.Now().UnixNano())
 	cmd := l.Command("sh", "-c", script)
 	cmd.ID = id
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -180,7 +180,7 @@ func (s *suite) deleteOne(ctx context.Context, step Step) ([]string, string, err
 	return target, fmt.Sprint(c.Name, ", pod ", pod.Name), client.IgnoreNotFound(s.k8s.Delete(ctx, pod, client.GracePeriodSeconds(1)))
 }
 
-// known are the names of all leased claims with the names of their pods.
+// podOf is the name of the pod that a claim was given.
 func podOf(c *extensionsv1beta1.SandboxClaim) string { return c.Status.SandboxStatus.Name }
 
 // shorten keeps the end of a long text.

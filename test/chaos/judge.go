@@ -41,8 +41,8 @@ func (v Violation) String() string { return string(v.Charge) + ": " + v.What }
 // Verdict is what the evidence amounts to.
 type Verdict struct {
 	Violations []Violation
-	// Started counts the programs that may have started, Complete those of them that
-	// ended as they must, with all bytes.
+	// Started counts the programs that a caller had word of, and those that a broker
+	// started without; Complete those of them that ended as they must, with all bytes.
 	Started, Complete int
 	// Endings counts the programs by what became of them.
 	Endings map[string]int
@@ -58,7 +58,7 @@ type judgement struct {
 
 // Judge holds what happened against what must have happened.
 func Judge(e *Evidence) Verdict {
-	j := judgement{Evidence: e, Verdict: Verdict{Endings: map[string]int{}}}
+	j := judgement{Evidence: e, Verdict: Verdict{Endings: map[string]int{}, Started: e.Abandoned}}
 	for i := range e.Entries {
 		j.entry(&e.Entries[i])
 	}
@@ -162,8 +162,8 @@ func (j *judgement) count(e *Entry) {
 		}
 	}
 	j.Endings[what]++
-	if e.Outcome == Refused {
-		return
+	if e.Outcome == Refused || e.Outcome == StartUnknown {
+		return // if it started it is one of the abandoned
 	}
 	j.Started++
 	if e.Outcome == Ended && e.asWanted() && e.Ending.Complete {

@@ -154,9 +154,10 @@ func TestViolationsOfTheWhole(t *testing.T) {
 	}{
 		"two endings": {Evidence{Told: map[string]Told{"x": {Claim: "claim-1", Endings: []string{"exited 0", "lost 0"}}, "y": {Endings: []string{"exited 0"}}}},
 			Violation{TwoEndings, "exec x in claim-1: brokers told exited 0 and lost 0"}},
-		"ran twice": {Evidence{Twice: []string{"p"}}, Violation{RanTwice, "p"}},
-		"a leak":    {Evidence{Left: []string{"claim claim-1"}}, Violation{Leak, "claim claim-1"}},
-		"too few":   {Evidence{Entries: few, Faults: []Fault{fault(Drain, 15, 16, "claim-1")}}, Violation{TooFew, "7 of 10"}},
+		"ran twice":                             {Evidence{Twice: []string{"p"}}, Violation{RanTwice, "p"}},
+		"a leak":                                {Evidence{Left: []string{"claim claim-1"}}, Violation{Leak, "claim claim-1"}},
+		"too few, since too many are abandoned": {Evidence{Entries: four(), Abandoned: 2}, Violation{TooFew, "4 of 6"}},
+		"too few":                               {Evidence{Entries: few, Faults: []Fault{fault(Drain, 15, 16, "claim-1")}}, Violation{TooFew, "7 of 10"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,13 +168,14 @@ func TestViolationsOfTheWhole(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	t.Parallel()
-	refused, gone, died := good(), good(), good()
+	refused, unknown, gone, died := good(), good(), good(), good()
 	ends(Refused)(&refused)
+	ends(StartUnknown)(&unknown)
 	ends(Gone)(&gone)
 	lost(&died)
-	v := Judge(&Evidence{Entries: append(four(), refused, gone, died)})
-	require.Equal(t, map[string]int{"exited": 4, "refused": 1, "gone": 1, "lost (deleted)": 1}, v.Endings)
+	v := Judge(&Evidence{Entries: append(four(), refused, unknown, gone, died)})
+	require.Equal(t, map[string]int{"exited": 4, "refused": 1, "start unknown": 1, "gone": 1, "lost (deleted)": 1}, v.Endings)
 	require.Equal(t, 6, v.Started, "what was refused did not start")
 	require.Equal(t, 4, v.Complete)
-	require.EqualValues(t, 6*(160+32)+80, v.Bytes)
+	require.EqualValues(t, 7*(160+32)+80, v.Bytes)
 }

@@ -62,6 +62,9 @@ type Evidence struct {
 	Faults  []Fault
 	// Told has what the brokers' logs say, by exec.
 	Told map[string]Told
+	// Abandoned counts the runs that brokers started for callers who never learned of
+	// it: the connection was cut before the answer.
+	Abandoned int
 	// Twice are the programs that found their own mark when they started.
 	Twice []string
 	// Left is what was there that must be gone, in words.

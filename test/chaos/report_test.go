@@ -40,16 +40,19 @@ func minutesOf(t *testing.T) time.Duration {
 	return time.Duration(minutes * float64(time.Minute))
 }
 
-// resolve finds the sandboxes of the entries in the brokers' logs.
+// resolve finds the entries in the brokers' logs, with their sandboxes.
 func (s *suite) resolve() {
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()
-	leases := map[string]string{}
+	leases, ours := map[string]string{}, map[string]bool{}
 	for i := range s.evidence.Entries {
 		e := &s.evidence.Entries[i]
-		if e.Claim = s.notes.told[e.ID].Claim; e.Claim == "" && e.Request != "" {
-			e.Claim = s.notes.requests[e.Request]
+		exec := e.ID
+		if e.Request != "" {
+			exec = s.notes.requests[e.Request]
 		}
+		ours[exec] = true
+		e.Claim = s.notes.told[exec].Claim
 		if e.Lease != "" && e.Claim != "" {
 			leases[e.Lease] = e.Claim
 		}
@@ -57,6 +60,11 @@ func (s *suite) resolve() {
 	for i := range s.evidence.Entries {
 		if e := &s.evidence.Entries[i]; e.Claim == "" {
 			e.Claim = leases[e.Lease]
+		}
+	}
+	for exec := range s.notes.told {
+		if !ours[exec] && !strings.HasPrefix(exec, ownPrefix) {
+			s.evidence.Abandoned++
 		}
 	}
 	s.evidence.Told = maps.Clone(s.notes.told)
@@ -75,7 +83,7 @@ func (s *suite) report() {
 	s.t.Logf("faults: %d; %s", len(s.evidence.Faults), inOrder(faults))
 	s.t.Logf("programs: %d, of which %d ended as they must with all of their output (%.1f %%); %.1f MiB of output checked; %d sandboxes looked into for programs that ran twice",
 		v.Started, v.Complete, 100*float64(v.Complete)/float64(max(1, v.Started)), float64(v.Bytes)/(1<<20), s.sandbox)
-	s.t.Logf("outcomes: %s", inOrder(v.Endings))
+	s.t.Logf("outcomes: %s; %d started whose callers had been cut off before the answer", inOrder(v.Endings), s.evidence.Abandoned)
 	charges := map[string]int{}
 	for _, c := range v.Violations {
 		charges[string(c.Charge)]++

@@ -208,7 +208,7 @@ func until(ctx context.Context, bound time.Duration, what string, ok func() erro
 type notes struct {
 	mu       sync.Mutex // guards the rest
 	told     map[string]Told
-	requests map[string]string // claims of runs
+	requests map[string]string // execs by the requests for them
 }
 
 func newNotes() *notes { return &notes{told: map[string]Told{}, requests: map[string]string{}} }

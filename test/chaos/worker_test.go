@@ -20,6 +20,8 @@ const (
 	// retries bounds how often a start is tried again, and retryPause is in between.
 	retries    = 60
 	retryPause = 500 * time.Millisecond
+	// ownPrefix marks execs of the suite's own, which are no part of the workload.
+	ownPrefix = "own-"
 	// releaseWithin bounds how long a lease is tried to be released.
 	releaseWithin = 2 * time.Minute
 )
@@ -171,7 +173,7 @@ func (w *worker) lease(name string) {
 		}
 		all.Wait()
 	}
-	w.ranTwice(ctx, l)
+	w.ranTwice(ctx, name, l)
 	w.letGo(name)
 	w.release(name, l)
 }
@@ -223,10 +225,12 @@ func (w *worker) exec(l *sandboxclient.Lease, lease string, held time.Time, p Pr
 }
 
 // ranTwice looks into the file in which each program of the lease wrote its ID.
-func (w *worker) ranTwice(ctx context.Context, l *sandboxclient.Lease) {
+func (w *worker) ranTwice(ctx context.Context, name string, l *sandboxclient.Lease) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	text, err := l.Command("cat", ranFile).Output(ctx)
+	cmd := l.Command("cat", ranFile)
+	cmd.ID = ownPrefix + "look-" + name
+	text, err := cmd.Output(ctx)
 	if err != nil {
 		return // the sandbox is gone, or a fault came; there are other leases
 	}
