@@ -30,8 +30,16 @@ const forgetTimeout = 2 * time.Second
 const maxHeld = 16
 
 // startPatience bounds how long a program whose client has gone may still be on its way
-// to the sandbox: the client has its handle, and may come back for it.
+// to the sandbox: the client has its handle, and may come back for it. A run has its
+// grace if that is longer, a program in a lease as long as a channel may be lost.
 const startPatience = 5 * time.Second
+
+func (l *lease) startPatience() time.Duration {
+	if l.kind == KindRun {
+		return max(startPatience, l.pool.cfg.DetachGrace)
+	}
+	return reattachWindow
+}
 
 // errChannel marks a failure of the channel, as opposed to one of the client or
 // of the request.
@@ -88,6 +96,11 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 			cancel(err)
 		}
 	}()
+	if !r.start.AttachOnly {
+		defer r.lease.starts(r.id, r.running)()
+	} else if err := r.lease.awaitStart(ctx, r.id); err != nil {
+		return nil, false, err
+	}
 	starting, stop := r.outlasting(ctx)
 	n, err = r.loop(starting)
 	stop()
@@ -117,19 +130,36 @@ func (r *relay) outlasting(ctx context.Context) (context.Context, func()) {
 	starts := !r.file && !r.start.AttachOnly
 	stop := context.AfterFunc(ctx, func() {
 		if starts && isClientGone(context.Cause(ctx)) {
-			late := time.NewTimer(startPatience)
-			defer late.Stop()
-			select {
-			case <-r.running:
-			case <-late.C:
-			case <-r.lease.dead:
-			}
+			r.lease.hurry()
+			r.awaitRunning()
 		}
 		end(context.Cause(ctx))
 	})
 	return longer, func() {
 		stop()
 		end(nil)
+	}
+}
+
+// awaitRunning waits, for a client that has gone, until the program has started. If the
+// client comes back meanwhile it is waited for as long as that stays.
+func (r *relay) awaitRunning() {
+	late := time.NewTimer(r.lease.startPatience())
+	defer late.Stop()
+	for {
+		select {
+		case <-r.running:
+			return
+		case <-r.lease.dead:
+			return
+		case <-r.lease.pool.life.Done():
+			return
+		case <-late.C:
+			if !r.lease.shared() {
+				return
+			}
+			late.Reset(startPatience)
+		}
 	}
 }
 

@@ -155,6 +155,10 @@ func (b *Broker) guest(ctx context.Context, h handle) (*lease, error) {
 	info := sb.Info()
 	p := b.pools[info.Pool]
 	r := info.Record
+	if r == nil && info.Owner != b.replica && !b.roster.Silent(info.Owner) {
+		// Its channel may be lost: it is written down when its runner has been told.
+		return nil, wire.Errorf(wire.CodeUnavailable, "the broker that has the lease has not shared it yet; try again")
+	}
 	if p == nil || r == nil || r.Tenant != h.tenant || r.Lease != h.lease || time.Now().After(r.Until) {
 		return nil, expired
 	}
