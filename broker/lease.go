@@ -58,7 +58,6 @@ type lease struct {
 	grace    *time.Timer   // ends a run without clients
 	hardEnd  *time.Timer
 	onEnd    []func()
-	starting map[string]*starting // by the exec's ID; see starting.go
 }
 
 // fateReleased is the fate of a lease whose owner ended it.

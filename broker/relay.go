@@ -96,11 +96,6 @@ func (r *relay) run(ctx context.Context) (n *wire.Ending, confirmed bool, err er
 			cancel(err)
 		}
 	}()
-	if !r.start.AttachOnly {
-		defer r.lease.starts(r.id, r.running)()
-	} else if err := r.lease.awaitStart(ctx, r.id); err != nil {
-		return nil, false, err
-	}
 	starting, stop := r.outlasting(ctx)
 	n, err = r.loop(starting)
 	stop()

@@ -84,6 +84,19 @@ func TestAnotherReplicaWaitsForTheRecord(t *testing.T) {
 	require.Equal(t, "hi\n", string(got.out))
 }
 
+// What its broker could not share is not expired: that broker has it.
+func TestALeaseThatIsNotSharedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	a, b := newReplicas(t, pool())
+	defer a.provider.HoldRecords()()
+	lease, err := a.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	_, err = b.client(tokenA).Lease(lease.Handle()).Command("true").Output(deadline(t))
+	require.ErrorIs(t, err, sandboxclient.ErrUnavailable)
+	_, err = lease.Command("true").Output(deadline(t))
+	require.NoError(t, err)
+}
+
 // A client that comes back to another replica takes its run with it: the first one
 // must not end it for want of a client.
 func TestARunMovesWithItsClient(t *testing.T) {
