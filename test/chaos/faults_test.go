@@ -142,7 +142,7 @@ func (s *suite) signalRunner(ctx context.Context, step Step, script string) ([]s
 	switch claim := s.notes.claimOf(id); {
 	case claim == "":
 		return nil, "", errNoTarget // it did not get there
-	case err == nil || errors.As(err, &exit) || errors.Is(err, sandboxclient.ErrLeaseExpired) || errors.Is(err, sandboxclient.ErrNotFound):
+	case err == nil || errors.As(err, &exit) || isOver(err):
 		return []string{claim}, claim, nil
 	default:
 		return []string{claim}, claim, err

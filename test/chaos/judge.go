@@ -112,14 +112,14 @@ func (j *judgement) entry(e *Entry) {
 	case Ended:
 		j.ended(e)
 	case Refused:
-		if !j.during(e.Began, e.Ended) && !j.onPod(e) {
+		if !j.during(e.Began, e.Ended) {
 			j.accuseOf(e, WasRefused, "%s", e.Err)
 		}
 	case StartUnknown, Unconfirmed:
 		if !j.during(e.Began, e.Ended) {
 			j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
 		}
-	case Gone:
+	case Gone, NoLease:
 		if !j.onPod(e) && !j.unrecorded(e) {
 			j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
 		}
@@ -162,7 +162,7 @@ func (j *judgement) count(e *Entry) {
 		}
 	}
 	j.Endings[what]++
-	if e.Outcome == Refused || e.Outcome == StartUnknown {
+	if e.Outcome == Refused || e.Outcome == NoLease || e.Outcome == StartUnknown {
 		return // if it started it is one of the abandoned
 	}
 	j.Started++

@@ -68,7 +68,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 		"gone with its claim":                         {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
 		"no answer while connections are cut":         {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
 		"refused in the aftermath":                    {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},
-		"refused by a lease that is over":             {ends(Refused), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
+		"refused by a lease that is over":             {ends(NoLease), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
 		"a cancel that nobody confirmed amid a fault": {ends(Unconfirmed), []Fault{fault(RestartAPIServer, 15, 25)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,19 +115,21 @@ func TestViolations(t *testing.T) {
 			ends(Gone)(e)
 			e.Code, e.Success = 3, true
 		}, []Fault{fault(DeletePod, 15, 15, "claim-1")}, FalseSuccess},
-		"lost without a fault":               {lost, nil, LostForNone},
-		"lost with a fault on another pod":   {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
-		"lost before its pod was deleted":    {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
-		"lost in a sandbox nobody knows":     {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
-		"lost with a restarted containerd":   {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
-		"lost with a stopped runner":         {lost, []Fault{fault(StopRunner, 12, 15, "claim-1")}, LostForNone},
-		"lost long after it was recorded":    {lost, []Fault{fault(KillBroker, 18, 19)}, LostForNone},
-		"gone without a fault":               {ends(Gone), []Fault{fault(CutExecs, 12, 12)}, NoEnding},
-		"no answer in calm":                  {ends(StartUnknown), nil, NoEnding},
-		"refused in calm":                    {ends(Refused), []Fault{fault(CutClients, 30, 30)}, WasRefused},
-		"a cancel that is not heard in calm": {ends(Unconfirmed), nil, NoEnding},
-		"unreachable":                        {ends(Unreachable), []Fault{fault(CutClients, 12, 12)}, NoEnding},
-		"any other error":                    {ends(Failed), []Fault{fault(DeletePod, 15, 15, "claim-1")}, NoEnding},
+		"lost without a fault":                 {lost, nil, LostForNone},
+		"lost with a fault on another pod":     {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
+		"lost before its pod was deleted":      {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
+		"lost in a sandbox nobody knows":       {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
+		"lost with a restarted containerd":     {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
+		"lost with a stopped runner":           {lost, []Fault{fault(StopRunner, 12, 15, "claim-1")}, LostForNone},
+		"lost long after it was recorded":      {lost, []Fault{fault(KillBroker, 18, 19)}, LostForNone},
+		"lost long after it could be recorded": {lost, []Fault{fault(RestartAPIServer, 2, 4), fault(KillBroker, 18, 19)}, LostForNone},
+		"gone without a fault":                 {ends(Gone), []Fault{fault(CutExecs, 12, 12)}, NoEnding},
+		"a lease that is over for no reason":   {ends(NoLease), []Fault{fault(KillBrokers, 5, 9)}, NoEnding},
+		"no answer in calm":                    {ends(StartUnknown), nil, NoEnding},
+		"refused in calm":                      {ends(Refused), []Fault{fault(CutClients, 30, 30)}, WasRefused},
+		"a cancel that is not heard in calm":   {ends(Unconfirmed), nil, NoEnding},
+		"unreachable":                          {ends(Unreachable), []Fault{fault(CutClients, 12, 12)}, NoEnding},
+		"any other error":                      {ends(Failed), []Fault{fault(DeletePod, 15, 15, "claim-1")}, NoEnding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -114,7 +114,7 @@ func (c *crowd) gather(ctx context.Context) error {
 
 // join starts the nth client's program: it writes a little for as long as the cuts take.
 func (c *crowd) join(n int) {
-	const seconds = 40
+	const seconds = 20
 	p := Program{
 		ID: fmt.Sprintf("crowd-%d", n), Language: "shell", Stdout: 4 * seconds, Steps: 4 * seconds, Pause: 250 * time.Millisecond,
 		Reason: wire.ReasonExited, Timeout: ample,

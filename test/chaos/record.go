@@ -14,6 +14,8 @@ type Outcome string
 const (
 	Ended   Outcome = "ended"   // there is an ending
 	Refused Outcome = "refused" // the broker said no, or could not be reached: nothing started
+	// NoLease: it was refused because its lease is over.
+	NoLease Outcome = "no such lease"
 	// StartUnknown: the connection was lost before the answer.
 	StartUnknown Outcome = "start unknown"
 	// Gone: the broker says that there is no such lease or program any more.
@@ -94,16 +96,21 @@ func (v *Evidence) during(from, to time.Time, kinds ...FaultKind) bool {
 	})
 }
 
+// blinding are the faults while which nothing can be written down: the API server is
+// away, or the sandbox cannot be told whose it is. They have their aftermath, too:
+// containerd is at its own start for a while.
+var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}
+
 // unrecorded finds the death of a broker before it can have written down that the
-// entry's sandbox is held. While the API server is away, nothing is written down.
+// entry's sandbox is held.
 func (v *Evidence) unrecorded(e *Entry) bool {
 	if e.Held.IsZero() {
 		return false
 	}
 	by := e.Held.Add(recordedWithin)
 	for _, f := range v.Faults {
-		if f.Kind == RestartAPIServer && f.At.Before(by) && f.Until.After(e.Held) {
-			by = f.Until.Add(recordedWithin)
+		if end := f.Until.Add(aftermath); slices.Contains(blinding, f.Kind) && f.At.Before(by) && end.After(e.Held) && end.After(by) {
+			by = end
 		}
 	}
 	return slices.ContainsFunc(v.Faults, func(f Fault) bool {

@@ -108,16 +108,23 @@ func outcome(n *sandboxclient.Ending, started bool, err error) Outcome {
 		return Ended
 	case errors.Is(err, sandboxclient.ErrStartUnknown):
 		return StartUnknown
+	case !started && isOver(err):
+		return NoLease
 	case !started:
 		return Refused
 	case errors.Is(err, context.Canceled):
 		return Unconfirmed
-	case errors.As(err, &gone) && (errors.Is(err, sandboxclient.ErrLeaseExpired) || errors.Is(err, sandboxclient.ErrNotFound)):
+	case errors.As(err, &gone) && isOver(err):
 		return Gone
 	case errors.As(err, &gone):
 		return Unreachable
 	}
 	return Failed
+}
+
+// isOver says that there is no such lease or program, in whatever way it is told.
+func isOver(err error) bool {
+	return errors.Is(err, sandboxclient.ErrLeaseExpired) || errors.Is(err, sandboxclient.ErrNotFound)
 }
 
 // run takes a sandbox for one program.
@@ -213,7 +220,7 @@ func (w *worker) exec(l *sandboxclient.Lease, lease string, held time.Time, p Pr
 		}
 		switch o := outcome(n, cmd.Handle() != "", err); {
 		case o == StartUnknown:
-		case o == Refused && !errors.Is(err, sandboxclient.ErrLeaseExpired) && !errors.Is(err, sandboxclient.ErrNotFound):
+		case o == Refused:
 			x.end(w.suite, n, false, err)
 		default:
 			x.end(w.suite, n, cmd.Handle() != "", err)
