@@ -99,7 +99,7 @@ type member struct {
 // gather starts the crowd's programs, and returns when all have written something.
 func (c *crowd) gather(ctx context.Context) error {
 	c.owner = c.newClient(c.t)
-	for n := range c.settings.crowd {
+	for n := range c.together {
 		if n%perSandbox == 0 {
 			l, err := c.owner.Acquire(ctx, pool, sandboxclient.WithTTL(4*time.Minute))
 			if err != nil {

@@ -108,8 +108,8 @@ type settings struct {
 	cuts, others pauses
 	// kinds are the faults other than those of connections.
 	kinds [][]FaultKind
-	// crowd is how many clients are cut off together at the end.
-	crowd int
+	// together is how many clients are cut off together at the end.
+	together int
 }
 
 // TestShort is some of the faults that are soon made good. It is part of e2e.
@@ -117,7 +117,7 @@ func TestShort(t *testing.T) {
 	run(t, settings{
 		seed: seedOf(t), lasts: 45 * time.Second, workers: 4, longest: 6 * time.Second, ttl: 75 * time.Second,
 		cuts: pauses{3 * time.Second, 8 * time.Second}, others: pauses{2 * time.Second, 6 * time.Second},
-		kinds: [][]FaultKind{cheap}, crowd: 12,
+		kinds: [][]FaultKind{cheap}, together: 12,
 	})
 }
 
@@ -127,7 +127,7 @@ func TestChaos(t *testing.T) {
 	run(t, settings{
 		seed: seedOf(t), lasts: minutes, patient: true, workers: 5, longest: 20 * time.Second, ttl: 4 * time.Minute,
 		cuts: pauses{2 * time.Second, 12 * time.Second}, others: pauses{2 * time.Second, 10 * time.Second},
-		kinds: [][]FaultKind{cheap, costly}, crowd: 24,
+		kinds: [][]FaultKind{cheap, costly}, together: 24,
 	})
 }
 

@@ -50,7 +50,6 @@ func (w *worker) work(ctx context.Context) {
 type watched struct {
 	Entry
 	out, errs *checker
-	mu        sync.Mutex // guards Entry.Held meanwhile
 }
 
 func begin(p Program, lease string, held time.Time) *watched {
@@ -87,7 +86,7 @@ func (x *watched) governed() (context.Context, context.CancelFunc) {
 // end notes what the call returned.
 func (x *watched) end(s *suite, n *sandboxclient.Ending, started bool, err error) Outcome {
 	x.Ended, x.Success = time.Now(), err == nil
-	x.Entry.Stdout, x.Entry.Stderr = x.out.delivery(), x.errs.delivery()
+	x.Stdout, x.Stderr = x.out.delivery(), x.errs.delivery()
 	x.Outcome = outcome(n, started, err)
 	if err != nil {
 		x.Err = err.Error()
@@ -218,9 +217,9 @@ func (w *worker) exec(l *sandboxclient.Lease, lease string, held time.Time, p Pr
 		if e, ok := cmd.Ending(); ok {
 			n = &e
 		}
-		switch o := outcome(n, cmd.Handle() != "", err); {
-		case o == StartUnknown:
-		case o == Refused:
+		switch outcome(n, cmd.Handle() != "", err) {
+		case StartUnknown:
+		case Refused:
 			x.end(w.suite, n, false, err)
 		default:
 			x.end(w.suite, n, cmd.Handle() != "", err)
