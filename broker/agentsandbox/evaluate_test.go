@@ -221,3 +221,54 @@ func TestAReadySandbox(t *testing.T) {
 		})
 	}
 }
+
+// behind is a provider whose watch does not know what the API server has.
+func behind(t *testing.T, objects ...client.Object) *Provider {
+	t.Helper()
+	p := provider(t, interceptor.Funcs{})
+	p.live = provider(t, interceptor.Funcs{}, objects...).live
+	return p
+}
+
+// recordedClaim is the claim of a lease.
+func recordedClaim() *extensionsv1beta1.SandboxClaim {
+	return claim(func(c *extensionsv1beta1.SandboxClaim) { c.Annotations = map[string]string{annotationRecord: "{}"} })
+}
+
+// A watch that is behind is no reason to take a lease's sandbox for dead.
+func TestAWatchThatIsBehindIsNoDeath(t *testing.T) {
+	t.Parallel()
+	p := behind(t, recordedClaim(), readyPod())
+	var died []broker.Fate
+	p.died = func(_ broker.SandboxID, f broker.Fate) { died = append(died, f) }
+	s, err := p.Find(t.Context(), "sbx-1")
+	require.NoError(t, err)
+	require.Equal(t, broker.SandboxID{Name: "sbx-1", Claim: "claim-1", Pod: "pod-1"}, s.ID())
+	require.Empty(t, died)
+	require.Contains(t, p.known, types.UID("claim-1"), "its death will be reported")
+	p.podGone(readyPod())
+	require.Len(t, died, 1)
+}
+
+func TestWhatTheAPIServerSaysOfALostPod(t *testing.T) {
+	t.Parallel()
+	successor := readyPod(func(p *corev1.Pod) { p.UID = "pod-2" })
+	for name, pods := range map[string][]client.Object{"none": nil, "a blank successor": {successor}, "dead": {readyPod(nowEnded("Error", 137))}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := behind(t, pods...)
+			var died []broker.Fate
+			p.died = func(_ broker.SandboxID, f broker.Fate) { died = append(died, f) }
+			p.known["claim-1"] = broker.SandboxID{Name: "sbx-1", Claim: "claim-1", Pod: "pod-1"}
+			p.check("claim-1")
+			require.Len(t, died, 1)
+			require.Empty(t, p.known)
+		})
+	}
+}
+
+func TestALeaseWhosePodIsGoneIsOver(t *testing.T) {
+	t.Parallel()
+	_, err := behind(t, recordedClaim()).Find(t.Context(), "sbx-1")
+	require.ErrorIs(t, err, wire.ErrLeaseExpired)
+}

@@ -154,19 +154,27 @@ func (k Keeper) Stop(ctx context.Context, name string, wait time.Duration) error
 }
 
 func end(ctx context.Context, r Record, wait time.Duration) error {
-	for _, step := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, wait}, {syscall.SIGKILL, killWait}} {
-		if err := syscall.Kill(r.PID, step.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		gone, err := awaitEnd(ctx, r, step.wait)
-		if gone || err != nil {
-			return err
-		}
+	if gone, err := signal(ctx, r, syscall.SIGTERM, wait); gone || err != nil {
+		return err
 	}
-	return errors.New("still there after SIGKILL")
+	return kill(ctx, r)
+}
+
+// kill ends a process as a crash would.
+func kill(ctx context.Context, r Record) error {
+	gone, err := signal(ctx, r, syscall.SIGKILL, killWait)
+	if err == nil && !gone {
+		err = errors.New("still there after SIGKILL")
+	}
+	return err
+}
+
+// signal sends a signal and reports whether the process ended within the wait.
+func signal(ctx context.Context, r Record, s syscall.Signal, wait time.Duration) (bool, error) {
+	if err := syscall.Kill(r.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return false, err
+	}
+	return awaitEnd(ctx, r, wait)
 }
 
 func awaitEnd(ctx context.Context, r Record, wait time.Duration) (bool, error) {

@@ -118,6 +118,41 @@ func TestEnsureStartsAgainAfterAKill(t *testing.T) {
 	require.True(t, started)
 }
 
+func TestRestartStartsTheSameAgain(t *testing.T) {
+	k, g := newKeeper(t)
+	ctx := context.Background()
+	_, err := k.Restart(ctx, "sleeper")
+	require.ErrorContains(t, err, "does not run")
+	command := sleep(t, "an argument", "")
+	_, err = k.Ensure(ctx, command, time.Second)
+	require.NoError(t, err)
+	first, _, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+
+	revive, err := k.Restart(ctx, "sleeper")
+	require.NoError(t, err)
+	require.False(t, first.Same(), "the first is gone")
+	second, running, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+	require.True(t, running)
+	require.Equal(t, []int{first.PID, second.PID}, g.pids)
+	again, err := commandOf(second)
+	require.NoError(t, err)
+	require.Equal(t, command.Args, again.Args)
+	require.Equal(t, command.Env, again.Env)
+	started, err := k.Ensure(ctx, command, time.Second)
+	require.NoError(t, err)
+	require.False(t, started, "what runs is what is wanted")
+
+	require.NoError(t, revive())
+	require.True(t, second.Same(), "what runs needs no reviving")
+	require.NoError(t, kill(ctx, second))
+	require.NoError(t, revive())
+	_, running, err = k.Lookup("sleeper")
+	require.NoError(t, err)
+	require.True(t, running)
+}
+
 // A process that got a dead one's ID is a stranger: it must not be signalled.
 func TestStopLeavesARecycledProcessIDAlone(t *testing.T) {
 	k, _ := newKeeper(t)
