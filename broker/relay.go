@@ -72,6 +72,7 @@ type relay struct {
 	ours      bool                // the exec started with this relay
 	made      time.Time           // when the relay was
 	heard     bool                // the runner's answer has come over this stream
+	limit     uint64              // what the program may write to both outputs together; 0: not known, or no limit
 	credit    uint64              // how far the client may send input
 	credited  bool                // the client was told so
 	stdinTo   *uint64             // the input's length, once known
@@ -86,6 +87,9 @@ type relay struct {
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
 	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, made: time.Now(), file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
 	r.start.Reader = randomID()
+	if st.Program != nil {
+		r.limit = uint64(st.Program.OutputLimit)
+	}
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }

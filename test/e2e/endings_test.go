@@ -235,3 +235,22 @@ func TestAcquireErrors(t *testing.T) {
 		})
 	}
 }
+
+// A program that writes without an end is stopped at its limit, with the output so far.
+func TestOutputLimit(t *testing.T) {
+	const limit = 1 << 20
+	var got countingWriter
+	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: fast, Language: "shell", Source: "yes", OutputLimit: limit, Stdout: &got})
+	n := ending(t, err)
+	require.Equal(t, sandboxclient.ReasonOutputLimit, n.Reason, n.Message)
+	require.True(t, n.Complete, "of what it might write")
+	require.EqualValues(t, limit, n.StdoutBytes)
+	require.EqualValues(t, limit, got)
+}
+
+type countingWriter int64
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	*w += countingWriter(len(p))
+	return len(p), nil
+}
