@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -100,6 +101,9 @@ func (k Keeper) start(c Command, spec string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives this program and its terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := keepDescriptors(); err != nil {
+		return fmt.Errorf("starting %s: %w", c.Name, err)
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", c.Name, err)
 	}
@@ -108,6 +112,21 @@ func (k Keeper) start(c Command, spec string) error {
 	}
 	// Reaps it in case it ends while this program still runs.
 	go func() { _ = cmd.Wait() }()
+	return nil
+}
+
+// keepDescriptors sees to it that no started process inherits what this one did, such as
+// a lock that a script holds around it: it would hold it for as long as it runs.
+func keepDescriptors() error {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing descriptors: %w", err)
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 	return nil
 }
 

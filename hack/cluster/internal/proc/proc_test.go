@@ -2,9 +2,11 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,6 +118,27 @@ func TestEnsureStartsAgainAfterAKill(t *testing.T) {
 	started, err := k.Ensure(ctx, sleep(t), time.Second)
 	require.NoError(t, err)
 	require.True(t, started)
+}
+
+func TestAProcessInheritsNothing(t *testing.T) {
+	k, _ := newKeeper(t)
+	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
+	require.NoError(t, err)
+	defer held.Close()
+	// As if this program had inherited it.
+	_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, held.Fd(), syscall.F_SETFD, 0)
+	require.Zero(t, errno)
+	_, err = k.Ensure(context.Background(), sleep(t), time.Second)
+	require.NoError(t, err)
+	r, _, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.PID))
+	require.NoError(t, err)
+	require.NotEmpty(t, fds)
+	for _, fd := range fds {
+		target, _ := os.Readlink(fd) // it may be closed by now
+		require.NotEqual(t, held.Name(), target)
+	}
 }
 
 func TestRestartStartsTheSameAgain(t *testing.T) {
