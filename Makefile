@@ -11,6 +11,10 @@ FUZZTIME ?= 10s
 TESTFLAGS ?=
 # The bound on the whole of e2e.
 E2E_TIMEOUT ?= 28m
+# How long chaos goes on, in whole minutes, and the seed of all of it: a new one each
+# time when empty.
+CHAOS_MINUTES ?= 10
+CHAOS_SEED ?=
 # Given to `bin/cluster up`, for example '--help'.
 CLUSTER_UP_ARGS ?=
 # Given to hack/reliability, for example '-without-cluster' or '-list'.
@@ -112,7 +116,12 @@ cluster-load: build cluster-tool ## Put the project as it is now into the runnin
 
 .PHONY: e2e
 e2e: build cluster-tool ## Run the tests that need the cluster
-	$(WITH_CLUSTER) $(GO) test -race -count=1 -timeout $(E2E_TIMEOUT) -tags e2e $(TESTFLAGS) ./test/e2e/...
+	$(WITH_CLUSTER) $(GO) test -race -count=1 -p 1 -timeout $(E2E_TIMEOUT) -tags e2e $(TESTFLAGS) ./test/...
+
+.PHONY: chaos
+chaos: build cluster-tool ## Break everything under running programs, for CHAOS_MINUTES, from CHAOS_SEED
+	$(WITH_CLUSTER) CHAOS_MINUTES=$(CHAOS_MINUTES) CHAOS_SEED=$(CHAOS_SEED) \
+		$(GO) test -race -count=1 -v -timeout $$(($(CHAOS_MINUTES) + 20))m -tags e2e -run '^TestChaos$$' $(TESTFLAGS) ./test/chaos
 
 .PHONY: reliability
 reliability: build runsc cluster-tool ## Run every test that docs/reliability.md names

@@ -31,6 +31,11 @@ type overtime struct {
 	dripped int       // looks since then that found output, and a client that waits for it
 	until   [3]uint64 // by FD: how far the output may go then
 	last    time.Time // when the runner sent output or the client granted credit
+	// While the channel is lost, the runner can say nothing, and what it has kept comes
+	// after it was opened again. But a runner can break its channel by itself: so that
+	// counts for as long as a channel may be lost, and no longer.
+	final time.Time
+	lost  bool // there is no channel now
 }
 
 // maxDrips bounds how often overtime is granted for output that comes although nobody
@@ -40,11 +45,26 @@ const maxDrips = int(drainGrace / deadlineSlack)
 // watchDeadline has the program's end looked for after d, instead of when it was said
 // before. mu is held.
 func (r *relay) watchDeadline(d time.Duration) {
-	if r.overtime != nil {
+	if r.overtime == nil {
+		r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(d, r.pastDeadline)}
+	} else {
 		r.overtime.timer.Reset(d)
+	}
+	r.overtime.final = time.Now().Add(d + reattachWindow)
+}
+
+// reaches notes whether there is a channel by which the runner can be heard.
+func (r *relay) reaches(runner bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.overtime
+	if o == nil {
 		return
 	}
-	r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(d, r.pastDeadline)}
+	o.lost = !runner
+	if time.Now().Before(o.final) {
+		o.last = time.Now()
+	}
 }
 
 // moved notes that the exec's output goes on. mu is held.
@@ -75,7 +95,7 @@ func (r *relay) mayGoOn() bool {
 			o.until[fd] = n + runnerKeeps
 		}
 	}
-	blocked := false
+	blocked := o.lost && time.Now().Before(o.final)
 	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
 		if r.sent[fd] > o.until[fd] {
 			return false

@@ -35,6 +35,7 @@ type PoolConfig struct {
 	DefaultTimeout time.Duration // of a program; default 60 s
 	MaxTimeout     time.Duration // of a program; default and at most 300 s
 	CodeLimit      int           // bytes of code; default 1 MiB, at most wire.MaxCode
+	OutputLimit    int64         // bytes that a program may write to both outputs together; 0: no limit
 
 	DefaultTTL time.Duration // of an acquired lease; default 10 min
 	MaxTTL     time.Duration // of an acquired lease; default 1 h
@@ -118,6 +119,8 @@ func (c PoolConfig) Check() error {
 		return bad("timeout.default", int64(c.MaxTimeout/time.Second), "%s must lie between %s and the maximum of %s", c.DefaultTimeout, MinTimeout, c.MaxTimeout)
 	case c.CodeLimit < 1 || c.CodeLimit > wire.MaxCode:
 		return bad("codeLimit", wire.MaxCode, "%d must lie between 1 and %d bytes", c.CodeLimit, wire.MaxCode)
+	case c.OutputLimit < 0:
+		return bad("outputLimit", 0, "%d bytes are less than none", c.OutputLimit)
 	case c.DefaultTTL > c.MaxTTL:
 		return bad("lease.default", int64(c.MaxTTL/time.Second), "%s exceeds the maximum of %s", c.DefaultTTL, c.MaxTTL)
 	}

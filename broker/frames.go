@@ -96,13 +96,14 @@ func (r *relay) output(fd wire.FD, f wire.Frame) error {
 	end := f.Offset + uint64(len(f.Payload))
 	r.mu.Lock()
 	ok := len(f.Payload) > 0 && f.Offset == r.sent[fd] && end <= r.creditOf(fd).Limit
-	if ok {
+	over := r.limit > 0 && r.sent[wire.Stdout]+r.sent[wire.Stderr]+uint64(len(f.Payload)) > r.limit
+	if ok = ok && !over; ok {
 		r.sent[fd] = end // before the send: the client's answer may be fast
 		r.moved()
 	}
 	r.mu.Unlock()
 	if !ok {
-		return r.hostile("sent output that is empty, out of order or not paid for")
+		return r.hostile("sent output that is empty, out of order, not paid for or beyond the program's limit")
 	}
 	r.onFirst()
 	return r.client.Send(f)

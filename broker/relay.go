@@ -34,8 +34,16 @@ const forwardTimeout = 15 * time.Second
 const maxHeld = 16
 
 // startPatience bounds how long a program whose client has gone may still be on its way
-// to the sandbox: the client has its handle, and may come back for it.
+// to the sandbox: the client has its handle, and may come back for it. A run has its
+// grace if that is longer, a program in a lease as long as a channel may be lost.
 const startPatience = 5 * time.Second
+
+func (l *lease) startPatience() time.Duration {
+	if l.kind == KindRun {
+		return max(startPatience, l.pool.cfg.DetachGrace)
+	}
+	return reattachWindow
+}
 
 // errChannel marks a failure of the channel, as opposed to one of the client or
 // of the request.
@@ -64,6 +72,7 @@ type relay struct {
 	ours      bool                // the exec started with this relay
 	made      time.Time           // when the relay was
 	heard     bool                // the runner's answer has come over this stream
+	limit     uint64              // what the program may write to both outputs together; 0: not known, or no limit
 	credit    uint64              // how far the client may send input
 	credited  bool                // the client was told so
 	stdinTo   *uint64             // the input's length, once known
@@ -78,6 +87,9 @@ type relay struct {
 func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
 	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, made: time.Now(), file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
 	r.start.Reader = randomID()
+	if st.Program != nil {
+		r.limit = uint64(st.Program.OutputLimit)
+	}
 	r.sent[wire.Stdout], r.sent[wire.Stderr] = st.Stdout.Acked, st.Stderr.Acked
 	return r
 }
@@ -125,19 +137,36 @@ func (r *relay) outlasting(ctx context.Context) (context.Context, func()) {
 	starts := !r.file && !r.start.AttachOnly
 	stop := context.AfterFunc(ctx, func() {
 		if starts && isClientGone(context.Cause(ctx)) {
-			late := time.NewTimer(startPatience)
-			defer late.Stop()
-			select {
-			case <-r.running:
-			case <-late.C:
-			case <-r.lease.dead:
-			}
+			r.lease.hurry()
+			r.awaitRunning()
 		}
 		end(context.Cause(ctx))
 	})
 	return longer, func() {
 		stop()
 		end(nil)
+	}
+}
+
+// awaitRunning waits, for a client that has gone, until the program has started. If the
+// client comes back meanwhile it is waited for as long as that stays.
+func (r *relay) awaitRunning() {
+	late := time.NewTimer(r.lease.startPatience())
+	defer late.Stop()
+	for {
+		select {
+		case <-r.running:
+			return
+		case <-r.lease.dead:
+			return
+		case <-r.lease.pool.life.Done():
+			return
+		case <-late.C:
+			if !r.lease.shared() {
+				return
+			}
+			late.Reset(startPatience)
+		}
 	}
 }
 
@@ -201,6 +230,7 @@ func (r *relay) loop(ctx context.Context) (*wire.Ending, error) {
 		}
 		// A sandbox that died is reported by the provider; until then its channel
 		// is dialled again.
+		r.reaches(false)
 		ch.Close()
 	}
 }
@@ -216,6 +246,7 @@ func (r *relay) over(ctx context.Context, ch *channel.Client) (*wire.Ending, err
 	}
 	stop := context.AfterFunc(ctx, func() { r.leave(s, context.Cause(ctx)) })
 	defer stop()
+	r.reaches(true)
 	for {
 		f, err := s.Recv()
 		switch {

@@ -9,8 +9,14 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
-// tendEvery is how often a replica looks for what silent ones left.
-const tendEvery = 2 * time.Second
+const (
+	// tendEvery is how often a replica looks for what silent ones left.
+	tendEvery = 2 * time.Second
+	// recordPatience bounds the wait for the record of a lease whose handle a client has
+	// already, and recordLook is how often it is looked for.
+	recordPatience = 3 * time.Second
+	recordLook     = 100 * time.Millisecond
+)
 
 // alone is the roster of a broker that shares its provider with nobody: what others
 // own is left over from brokers that are gone.
@@ -143,17 +149,43 @@ func (b *Broker) guest(ctx context.Context, h handle) (*lease, error) {
 	if b.shared == nil {
 		return nil, expired
 	}
-	sb, err := b.shared.Find(ctx, h.claim)
+	sb, err := b.recorded(ctx, h.claim)
 	if err != nil {
 		return nil, notWire(err, "looking for the lease")
 	}
 	info := sb.Info()
 	p := b.pools[info.Pool]
 	r := info.Record
+	if r == nil && info.Owner != b.replica && !b.roster.Silent(info.Owner) {
+		// Its channel may be lost: it is written down when its runner has been told.
+		return nil, wire.Errorf(wire.CodeUnavailable, "the broker that has the lease has not shared it yet; try again")
+	}
 	if p == nil || r == nil || r.Tenant != h.tenant || r.Lease != h.lease || time.Now().After(r.Until) {
 		return nil, expired
 	}
 	return b.enlist(p, sb, r.Kind == KindRun && b.own(ctx, sb)), nil
+}
+
+// recorded finds a sandbox with the record of its lease. A client has its handle before
+// the record is written, and may come here with it at once: so that is waited for.
+func (b *Broker) recorded(ctx context.Context, name string) (Sandbox, error) {
+	late := time.NewTimer(recordPatience)
+	defer late.Stop()
+	look := time.NewTicker(recordLook)
+	defer look.Stop()
+	for {
+		sb, err := b.shared.Find(ctx, name)
+		if err != nil || sb.Info().Record != nil {
+			return sb, err
+		}
+		select {
+		case <-look.C:
+		case <-late.C:
+			return sb, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // moved forgets a sandbox that another replica took over.

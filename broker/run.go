@@ -247,6 +247,9 @@ func (b *Broker) prepare(c Caller, req wire.Request, code []byte) (*pool, channe
 		return nil, st, err
 	}
 	st.Program = req.Program
+	if st.Program.File == nil && st.Program.OutputLimit == 0 {
+		st.Program.OutputLimit = p.cfg.OutputLimit
+	}
 	st.Stdout, st.Stderr, err = checkWindows(&req)
 	return p, st, err
 }

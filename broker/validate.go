@@ -44,6 +44,10 @@ func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, e
 		return 0, wire.Invalid("program.env", maxEnv, "%d variables exceed the limit of %d", len(p.Env), maxEnv)
 	case strings.ContainsRune(p.Dir, 0):
 		return 0, wire.Invalid("program.dir", 0, "a directory's name holds a zero byte")
+	case p.OutputLimit < 0:
+		return 0, wire.Invalid("program.output_limit", 0, "%d bytes of output are less than none; 0 takes the pool's limit", p.OutputLimit)
+	case c.OutputLimit > 0 && p.OutputLimit > c.OutputLimit:
+		return 0, wire.Invalid("program.output_limit", c.OutputLimit, "%d bytes of output exceed the pool's limit of %d", p.OutputLimit, c.OutputLimit)
 	case p.Retention != "" && p.Retention != wire.RetainAll && p.Retention != wire.RetainNewest:
 		return 0, wire.Invalid("program.retention", 0, "the retentions are %s and %s", wire.RetainAll, wire.RetainNewest)
 	}
@@ -72,8 +76,8 @@ func (c PoolConfig) checkProgram(p *wire.Program, code []byte) (time.Duration, e
 func (c PoolConfig) checkFile(p *wire.Program, code []byte) (time.Duration, error) {
 	f := p.File
 	switch {
-	case p.Language != "" || len(p.Argv) > 0 || len(p.Env) > 0 || p.Dir != "" || p.Retention != "" || len(code) > 0:
-		return 0, wire.Invalid("program.file", 0, "an operation on a file has no language, code, argv, env, dir or retention")
+	case p.Language != "" || len(p.Argv) > 0 || len(p.Env) > 0 || p.Dir != "" || p.Retention != "" || p.OutputLimit != 0 || len(code) > 0:
+		return 0, wire.Invalid("program.file", 0, "an operation on a file has no language, code, argv, env, dir, retention or output_limit")
 	case f.Op != wire.FileRead && f.Op != wire.FileWrite:
 		return 0, wire.Invalid("program.file.op", 0, "the operations on a file are %s and %s", wire.FileRead, wire.FileWrite)
 	case f.Path == "" || len(f.Path) > wire.MaxFilePath:

@@ -13,7 +13,7 @@ import (
 
 func TestProgramsAreRefusedByFieldAndLimit(t *testing.T) {
 	t.Parallel()
-	pool := PoolConfig{Name: "p", CodeLimit: 10, Languages: []string{"python"}, MaxTimeout: 20 * time.Second}.WithDefaults()
+	pool := PoolConfig{Name: "p", CodeLimit: 10, OutputLimit: 1000, Languages: []string{"python"}, MaxTimeout: 20 * time.Second}.WithDefaults()
 	python := func(change func(*wire.Program)) *wire.Program {
 		p := &wire.Program{Language: "python"}
 		if change != nil {
@@ -57,7 +57,12 @@ func TestProgramsAreRefusedByFieldAndLimit(t *testing.T) {
 		"a timeout over the pool's": {
 			python(func(p *wire.Program) { p.TimeoutMS = 20001 }), "x", "program.timeout_ms", 20000,
 		},
-		"a negative timeout": {python(func(p *wire.Program) { p.TimeoutMS = -1 }), "x", "program.timeout_ms", 20000},
+		"a negative timeout":   {python(func(p *wire.Program) { p.TimeoutMS = -1 }), "x", "program.timeout_ms", 20000},
+		"output below nothing": {python(func(p *wire.Program) { p.OutputLimit = -1 }), "x", "program.output_limit", 0},
+		"output over the pool's": {
+			python(func(p *wire.Program) { p.OutputLimit = 1001 }), "x", "program.output_limit", 1000,
+		},
+		"a file and a limit of output": {file(func(p *wire.Program) { p.OutputLimit = 1 }), "", "program.file", 0},
 		// In nanoseconds this number would wrap around into the allowed range.
 		"a timeout that overflows":  {python(func(p *wire.Program) { p.TimeoutMS = math.MaxInt64/1_000_000 + 2 }), "x", "program.timeout_ms", 20000},
 		"a file and code":           {file(func(*wire.Program) {}), "x", "program.file", 0},

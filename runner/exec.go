@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ type execution struct {
 	scratch  string // see command
 	in       *input // nil: the program reads end of file
 	out, err *output
+	budget   *budget // of both outputs
 
 	exited atomic.Bool   // the first process has ended
 	gone   chan struct{} // closed when the exec is forgotten
@@ -50,10 +52,12 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	if err != nil {
 		return nil, err
 	}
+	b := &budget{limit: uint64(prog.OutputLimit)}
 	e := &execution{
-		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, kills: kills, scratch: c.scratch,
-		out: newOutput(prog.Retention), err: newOutput(prog.Retention), gone: make(chan struct{}), told: make(chan struct{}),
+		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, kills: kills, scratch: c.scratch, budget: b,
+		out: newOutput(prog.Retention, b), err: newOutput(prog.Retention, b), gone: make(chan struct{}), told: make(chan struct{}),
 	}
+	b.over = func() { e.kill(wire.ReasonOutputLimit, "") }
 	e.tellOnce = sync.OnceFunc(func() { close(e.told) })
 	if prog.Stdin {
 		e.in = newInput(e.wake)
@@ -197,6 +201,11 @@ func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
 		*n.Usage = e.spare.usageSince(*n.Usage)
 	}
 	switch {
+	case e.budget.exceeded(): // whatever else ended it: output was dropped
+		n.Reason, n.Message = wire.ReasonOutputLimit, fmt.Sprintf("the program wrote more than the limit of %d bytes", e.budget.limit)
+		if st.status.Exited() {
+			n.ExitCode = st.status.ExitStatus()
+		}
 	case e.stop != "":
 		n.Reason, n.Message = e.stop, e.why
 		if st.status.Exited() {

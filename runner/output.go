@@ -53,12 +53,34 @@ func (f *flow) pause(n int, filled bool) time.Duration {
 	return flowPause
 }
 
+// budget is what a program may write to all of its outputs together.
+type budget struct {
+	limit uint64 // in bytes; 0: there is none
+	used  atomic.Uint64
+	over  func() // called when more was written, perhaps more than once
+}
+
+// take returns how many of n bytes that were written are within the budget: all of
+// them, or those that it still had.
+func (b *budget) take(n int) int {
+	used := b.used.Add(uint64(n))
+	if b.limit == 0 || used <= b.limit {
+		return n
+	}
+	b.over()
+	return n - int(min(uint64(n), used-b.limit))
+}
+
+// exceeded reports whether more was written.
+func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit }
+
 // output keeps what a program wrote to one descriptor: every byte from the
 // acknowledged offset to what has been read so far. As a ring it keeps the newest
 // bytes instead, whether they are acknowledged or not, and the program never waits.
 type output struct {
-	room chan struct{} // signalled, with room for one, when bytes are acknowledged
-	ring bool
+	room   chan struct{} // signalled, with room for one, when bytes are acknowledged
+	ring   bool
+	budget *budget
 
 	mu     sync.Mutex // guards the rest
 	chunks [][]byte   // full chunks but the last; the first one starts at base
@@ -70,8 +92,8 @@ type output struct {
 	closed bool       // nothing more will come
 }
 
-func newOutput(retention wire.Retention) *output {
-	return &output{room: make(chan struct{}, 1), ring: retention == wire.RetainNewest}
+func newOutput(retention wire.Retention, b *budget) *output {
+	return &output{room: make(chan struct{}, 1), ring: retention == wire.RetainNewest, budget: b}
 }
 
 // fill reads r to its end, or until stop is closed, and calls wake after each
@@ -95,7 +117,7 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 			_ = r.SetReadDeadline(time.Now().Add(strayTimeout))
 		}
 		n, err := r.Read(space)
-		o.commit(n)
+		o.commit(o.budget.take(n)) // what lies beyond is read and dropped
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return

@@ -22,7 +22,7 @@ func (o *output) write(v byte, n int) {
 // Memory that is being sent is not used again, whoever acknowledges what is in it: a
 // reader that was superseded may still be at it.
 func TestLentOutputStaysAsItIs(t *testing.T) {
-	o := newOutput("")
+	o := newOutput("", &budget{})
 	o.write('a', chunkSize)
 	first, _ := o.next(0, chunkSize)
 	require.Len(t, first, chunkSize)

@@ -37,6 +37,10 @@ type Cmd struct {
 	// when empty, makes the program wait; RetainNewest discards the oldest.
 	Retention Retention
 
+	// OutputLimit bounds what the program may write to both outputs together, in bytes;
+	// one that writes more is ended with [ReasonOutputLimit]. 0 takes the pool's limit.
+	OutputLimit int64
+
 	// ID is the caller's name for the program, 1 to 64 characters of 0-9, A-Z, a-z,
 	// _ and -, unique in its lease. Empty: the broker makes one. To start an ID again
 	// attaches to the program that has it, and never runs anything a second time; so
@@ -86,7 +90,7 @@ func (c *Cmd) Start(ctx context.Context) error {
 		}
 	}
 	code := c.code
-	code.Env, code.Dir, code.Timeout, code.Retention = c.Env, c.Dir, c.Timeout, c.Retention
+	code.Env, code.Dir, code.Timeout, code.Retention, code.OutputLimit = c.Env, c.Dir, c.Timeout, c.Retention, c.OutputLimit
 	program, source, err := code.program()
 	if err != nil {
 		return err

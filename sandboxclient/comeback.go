@@ -29,9 +29,10 @@ const (
 	// steadyAfter is how long a connection must have carried a program without a
 	// byte to count as one that works.
 	steadyAfter = time.Second
-	// startDoubt is how long after its handle came a program may be on its way to
-	// the sandbox, or its lease to the broker's other replicas: the answer that there
-	// is no such thing is then asked for again.
+	// startDoubt is how long after its handle came a program may be on its way to the
+	// sandbox, or its lease to the broker's other replicas; before any output came, also
+	// how long after the first answer that there is no such thing. Such an answer is then
+	// asked for again.
 	startDoubt = 5 * time.Second
 )
 

@@ -52,6 +52,7 @@ type execution struct {
 	over     bool       // nothing counts any more that comes
 	canceled bool
 	signals  []wire.Frame // the newest ones sent
+	doubted  time.Time    // since when, without another answer, it is said not to exist
 	result   streamResult
 }
 

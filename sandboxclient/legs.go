@@ -143,16 +143,44 @@ func (e *execution) passing(err error) bool {
 	}
 	told := wire.AsError(err)
 	if told == nil {
+		e.noDoubt()
 		return true // the network's
 	}
 	switch told.Code {
 	case wire.CodeUnavailable, wire.CodeExhausted, wire.CodeNotReady:
+		e.noDoubt()
 		return true
 	case wire.CodeNotFound, wire.CodeLeaseExpired:
-		at := e.outcome().responseAt
-		return told.Reason != wire.ReasonConfirmed && !at.IsZero() && time.Since(at) < e.client.startDoubt
+		return told.Reason != wire.ReasonConfirmed && e.inDoubt()
 	}
 	return false
+}
+
+// inDoubt reports whether a program that is said not to exist may be on its way to the
+// sandbox still, or its lease to the broker's other replicas: soon after the handle came,
+// and, if there was no output yet, soon after that was said first.
+func (e *execution) inDoubt() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.result
+	if r.responseAt.IsZero() {
+		return false
+	}
+	if e.doubted.IsZero() {
+		e.doubted = time.Now()
+	}
+	since := r.responseAt
+	if r.firstByteAt.IsZero() {
+		since = e.doubted
+	}
+	return time.Since(since) < e.client.startDoubt
+}
+
+// noDoubt notes an answer that says nothing of whether the program exists.
+func (e *execution) noDoubt() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.doubted = time.Time{}
 }
 
 // confirm tells the broker, over another connection, that the ending has come, so that

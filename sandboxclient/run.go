@@ -42,6 +42,10 @@ type Code struct {
 	// when empty, makes the program wait; RetainNewest discards the oldest.
 	Retention Retention
 
+	// OutputLimit bounds what the program may write to both outputs together, in bytes;
+	// one that writes more is ended with [ReasonOutputLimit]. 0 takes the pool's limit.
+	OutputLimit int64
+
 	// Started, if not nil, is called with the program's handle when the broker has
 	// accepted it; see [Client.Attach].
 	Started func(handle string)
@@ -122,7 +126,7 @@ func (c *Client) Run(ctx context.Context, code Code) (*Result, error) {
 
 // program is what goes into the request, and the code that follows it.
 func (code Code) program() (*wire.Program, []byte, error) {
-	p := &wire.Program{Env: code.Env, Dir: code.Dir, TimeoutMS: milliseconds(code.Timeout), Retention: code.Retention}
+	p := &wire.Program{Env: code.Env, Dir: code.Dir, TimeoutMS: milliseconds(code.Timeout), Retention: code.Retention, OutputLimit: code.OutputLimit}
 	if len(code.Argv) == 0 {
 		p.Language, p.Argv = code.Language, code.Args
 		return p, []byte(code.Source), nil

@@ -79,6 +79,14 @@ func readyPod(options ...podOption) *corev1.Pod {
 	return pod
 }
 
+// overQuotaOf is what agent-sandbox says when a ResourceQuota refuses what it makes.
+func overQuotaOf(what string) func(*extensionsv1beta1.SandboxClaim) {
+	return func(c *extensionsv1beta1.SandboxClaim) {
+		says("Ready", metav1.ConditionFalse, "ReconcilerError")(c)
+		c.Status.Conditions[0].Message = what + ` "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`
+	}
+}
+
 func notReadyPod() *corev1.Pod {
 	return readyPod(func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
 }
@@ -140,6 +148,7 @@ func TestATakeFails(t *testing.T) {
 		"metadata is refused":      {final("InvalidMetadata"), "InvalidMetadata: told", "configuration"},
 		"environment is refused":   {final("EnvVarsInjectionRejected"), "EnvVarsInjectionRejected: told", "configuration"},
 		"the image cannot be had":  {[]client.Object{claim(says("Ready", metav1.ConditionFalse, "SandboxNotReady")), readyPod(phase(corev1.PodPending), container(waiting("sandbox", "ErrImagePull")))}, "ErrImagePull: told", "image_error"},
+		"the pod is over a quota":  {[]client.Object{claim(overQuotaOf("pods"))}, "exceeded quota", "quota"},
 		"no node takes the pod":    {[]client.Object{claim(), readyPod(phase(corev1.PodPending), condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "full"))}, "full", "unschedulable"},
 		"the pod has died":         {[]client.Object{claim(), readyPod(nowEnded("Error", 1))}, "died before it was used", ""},
 		"the pod is being deleted": {[]client.Object{claim(), readyPod(deleted(), func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} })}, "died before it was used", ""},
@@ -211,4 +220,55 @@ func TestAReadySandbox(t *testing.T) {
 			require.Equal(t, map[types.UID]broker.SandboxID{"claim-1": s.ID()}, p.known, "its death will be reported")
 		})
 	}
+}
+
+// behind is a provider whose watch does not know what the API server has.
+func behind(t *testing.T, objects ...client.Object) *Provider {
+	t.Helper()
+	p := provider(t, interceptor.Funcs{})
+	p.live = provider(t, interceptor.Funcs{}, objects...).live
+	return p
+}
+
+// recordedClaim is the claim of a lease.
+func recordedClaim() *extensionsv1beta1.SandboxClaim {
+	return claim(func(c *extensionsv1beta1.SandboxClaim) { c.Annotations = map[string]string{annotationRecord: "{}"} })
+}
+
+// A watch that is behind is no reason to take a lease's sandbox for dead.
+func TestAWatchThatIsBehindIsNoDeath(t *testing.T) {
+	t.Parallel()
+	p := behind(t, recordedClaim(), readyPod())
+	var died []broker.Fate
+	p.died = func(_ broker.SandboxID, f broker.Fate) { died = append(died, f) }
+	s, err := p.Find(t.Context(), "sbx-1")
+	require.NoError(t, err)
+	require.Equal(t, broker.SandboxID{Name: "sbx-1", Claim: "claim-1", Pod: "pod-1"}, s.ID())
+	require.Empty(t, died)
+	require.Contains(t, p.known, types.UID("claim-1"), "its death will be reported")
+	p.podGone(readyPod())
+	require.Len(t, died, 1)
+}
+
+func TestWhatTheAPIServerSaysOfALostPod(t *testing.T) {
+	t.Parallel()
+	successor := readyPod(func(p *corev1.Pod) { p.UID = "pod-2" })
+	for name, pods := range map[string][]client.Object{"none": nil, "a blank successor": {successor}, "dead": {readyPod(nowEnded("Error", 137))}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := behind(t, pods...)
+			var died []broker.Fate
+			p.died = func(_ broker.SandboxID, f broker.Fate) { died = append(died, f) }
+			p.known["claim-1"] = broker.SandboxID{Name: "sbx-1", Claim: "claim-1", Pod: "pod-1"}
+			p.check("claim-1")
+			require.Len(t, died, 1)
+			require.Empty(t, p.known)
+		})
+	}
+}
+
+func TestALeaseWhosePodIsGoneIsOver(t *testing.T) {
+	t.Parallel()
+	_, err := behind(t, recordedClaim()).Find(t.Context(), "sbx-1")
+	require.ErrorIs(t, err, wire.ErrLeaseExpired)
 }

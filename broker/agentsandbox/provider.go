@@ -187,7 +187,7 @@ func (p *Provider) List(ctx context.Context) ([]broker.Sandbox, error) {
 		if !c.DeletionTimestamp.IsZero() {
 			continue
 		}
-		pod, err := p.podOf(ctx, c)
+		pod, err := p.surePodOf(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -207,9 +207,12 @@ func (p *Provider) Find(ctx context.Context, name string) (broker.Sandbox, error
 	if err != nil {
 		return nil, fmt.Errorf("agentsandbox: reading claim %s: %w", name, err)
 	}
-	pod, err := p.podOf(ctx, &c)
+	pod, err := p.surePodOf(ctx, &c)
 	if err != nil {
 		return nil, err
+	}
+	if pod == nil && c.Annotations[annotationRecord] != "" {
+		return nil, wire.Errorf(wire.CodeLeaseExpired, "the lease has ended: its pod is gone")
 	}
 	return p.adopted(&c, pod), nil
 }
@@ -240,6 +243,33 @@ func (p *Provider) podOf(ctx context.Context, c *extensionsv1beta1.SandboxClaim)
 		}
 	}
 	return nil, nil
+}
+
+// surePodOf is podOf for a claim that may be leased. Such a claim had its pod when it was
+// recorded: if the watch does not know it, the watch is behind, and the API server is
+// asked.
+func (p *Provider) surePodOf(ctx context.Context, c *extensionsv1beta1.SandboxClaim) (*corev1.Pod, error) {
+	pod, err := p.podOf(ctx, c)
+	if pod != nil || err != nil || c.Annotations[annotationRecord] == "" {
+		return pod, err
+	}
+	pods, err := p.livePods(ctx, c.UID)
+	for i := range pods {
+		if pods[i].Name == c.Status.SandboxStatus.Name {
+			return &pods[i], nil
+		}
+	}
+	return nil, err
+}
+
+// livePods asks the API server for the pods of a claim.
+func (p *Provider) livePods(ctx context.Context, claim types.UID) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := p.live.List(ctx, &pods, client.InNamespace(p.opts.Namespace), client.MatchingLabels{extensionsv1beta1.SandboxIDLabel: string(claim)})
+	if err != nil {
+		return nil, fmt.Errorf("agentsandbox: asking for the pod of claim %s: %w", claim, err)
+	}
+	return pods.Items, nil
 }
 
 // adopted is describe, and from now on the sandbox's death is reported.

@@ -197,10 +197,15 @@ func TestAFailedTakeLeavesNoClaim(t *testing.T) {
 
 func TestARefusedClaimIsTold(t *testing.T) {
 	t.Parallel()
-	p := provider(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-		return apierrors.NewForbidden(extensionsv1beta1.GroupVersion.WithResource("sandboxclaims").GroupResource(), "", errors.New("no rights"))
-	}})
-	_, err := p.Take(t.Context(), broker.TakeRequest{Pool: "python", WarmPool: "pool"})
-	notReadyFor(t, err, "configuration")
-	require.ErrorContains(t, err, "no rights")
+	for why, reason := range map[string]string{
+		"no rights": "configuration",
+		"exceeded quota: q, requested: count/sandboxclaims=1, used: 4, limited: 4": "quota",
+	} {
+		p := provider(t, interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			return apierrors.NewForbidden(extensionsv1beta1.GroupVersion.WithResource("sandboxclaims").GroupResource(), "sbx-1", errors.New(why))
+		}})
+		_, err := p.Take(t.Context(), broker.TakeRequest{Pool: "python", WarmPool: "pool"})
+		notReadyFor(t, err, reason)
+		require.ErrorContains(t, err, why)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ const abandonTimeout = 10 * time.Second
 const (
 	reasonImage         = "image_error"
 	reasonUnschedulable = "unschedulable"
+	reasonQuota         = "quota"
 	reasonConfig        = wire.ReasonConfiguration
 	reasonTimeout       = "timeout"
 )
@@ -71,6 +73,9 @@ func (p *Provider) newClaim(req broker.TakeRequest) *extensionsv1beta1.SandboxCl
 
 // createError says which refusals of a claim no waiting will mend.
 func createError(err error) error {
+	if apierrors.IsForbidden(err) && overQuota(err.Error()) {
+		return wire.NotReady(reasonQuota, "the cluster refuses the broker's claim: %v", err)
+	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return wire.NotReady(reasonConfig, "the cluster refuses the broker's claim: %v", err)
 	}
@@ -135,6 +140,9 @@ func (p *Provider) evaluate(ctx context.Context, c *extensionsv1beta1.SandboxCla
 	if reason, ok := finalReasons[cond.Reason]; ok && cond.Status == metav1.ConditionFalse {
 		return nil, nil, wire.NotReady(reason, "%s: %s", cond.Reason, cond.Message)
 	}
+	if cond.Status == metav1.ConditionFalse && overQuota(cond.Message) {
+		return nil, nil, wire.NotReady(reasonQuota, "%s: %s", cond.Reason, cond.Message)
+	}
 	pod, err := p.podOf(ctx, &now)
 	if err != nil {
 		return nil, nil, err
@@ -149,6 +157,13 @@ func (p *Provider) evaluate(ctx context.Context, c *extensionsv1beta1.SandboxCla
 		return nil, fmt.Errorf("%s: %s", cond.Reason, cond.Message), nil
 	}
 	return p.adopted(&now, pod), nil, nil
+}
+
+// overQuota reports whether a refusal is a ResourceQuota's. Kubernetes says that by its
+// text alone (plugin/pkg/admission/resourcequota), which agent-sandbox passes on in the
+// message of a claim whose pod was refused.
+func overQuota(message string) bool {
+	return strings.Contains(message, "forbidden: exceeded quota: ")
 }
 
 // finalReasons are agent-sandbox's reasons of Ready=False that an admin has to

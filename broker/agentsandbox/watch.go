@@ -158,8 +158,9 @@ func (p *Provider) report(claim, pod types.UID, f broker.Fate) {
 	died(id, f)
 }
 
-// check looks at a sandbox's pod as the watch knows it, in case it died before
-// anybody was told to care.
+// check looks at a sandbox's pod, in case it died before anybody was told to care. That
+// the watch does not know the pod proves nothing, since it may be behind: it was cut
+// off, or the pod has just been adopted. Then the API server is asked.
 func (p *Provider) check(claim types.UID) {
 	p.mu.Lock()
 	id, ok := p.known[claim]
@@ -167,24 +168,38 @@ func (p *Provider) check(claim types.UID) {
 	if !ok {
 		return
 	}
-	var pods corev1.PodList
-	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout) // a cache answers at once
+	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout)
 	defer cancel()
-	if err := p.client.List(ctx, &pods, client.InNamespace(p.opts.Namespace), client.MatchingFields{indexClaim: string(claim)}); err != nil {
+	var pods corev1.PodList
+	err := p.client.List(ctx, &pods, client.InNamespace(p.opts.Namespace), client.MatchingFields{indexClaim: string(claim)})
+	if err == nil && p.checkIn(pods.Items, id) {
+		return
+	}
+	if err == nil {
+		pods.Items, err = p.livePods(ctx, claim)
+	}
+	if err != nil {
 		p.log.Warn("a sandbox's pod could not be looked up", "sandbox", id.Name, "error", err)
 		return
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	if !p.checkIn(pods.Items, id) {
+		p.report(claim, "", fateDeleted("the pod is gone"))
+	}
+}
+
+// checkIn finds a sandbox's pod among pods, and reports its death if it has died.
+func (p *Provider) checkIn(pods []corev1.Pod, id broker.SandboxID) bool {
+	for i := range pods {
+		pod := &pods[i]
 		if string(pod.UID) != id.Pod {
 			continue
 		}
 		if f, dead := fateOf(pod); dead {
-			p.report(claim, pod.UID, f)
+			p.report(types.UID(id.Claim), pod.UID, f)
 		}
-		return
+		return true
 	}
-	p.report(claim, "", fateDeleted("the pod is gone"))
+	return false
 }
 
 // Watch implements broker.Provider.

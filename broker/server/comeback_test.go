@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -198,6 +199,49 @@ func TestLeavingBeforeTheStartIsNoCancel(t *testing.T) {
 		require.True(t, strings.HasSuffix(out.String(), "\ndone\n"), out.String())
 	}
 	eventually(t, "all were confirmed", func() bool { return s.provider.Live() == 0 })
+}
+
+// Must hold: nor is it while the sandbox cannot be reached for a while, whichever replica
+// the client comes back to.
+func TestLeavingWhileTheChannelIsLost(t *testing.T) {
+	for name, other := range map[string]bool{"the same broker": false, "another replica": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := newReplicas(t, patientPool())
+			lease, err := a.client(tokenA).Acquire(deadline(t), "test")
+			require.NoError(t, err)
+			eventually(t, "the lease is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+			a.provider.Any().Part(true)
+			conn := a.dial(tokenA)
+			start := shell()
+			start.Op, start.Pool, start.Lease = wire.OpExec, "", lease.Handle()
+			conn.request(1, start, "echo $$; echo done")
+			var res wire.Response
+			require.NoError(t, wire.Unmarshal(wire.KindResponse, conn.until(wire.KindResponse).Payload, &res))
+			require.NoError(t, conn.Close())
+			there := a
+			if other {
+				there = b
+			}
+			out := newPages()
+			ended := make(chan error, 1)
+			go func() {
+				cmd, err := there.client(tokenA).Attach(deadline(t), res.Exec, sandboxclient.AttachOptions{Stdout: out})
+				if err == nil {
+					err = cmd.Wait()
+				}
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				t.Fatalf("nothing has happened yet: %v", err)
+			case <-time.After(7 * time.Second): // longer than a start may take with a channel
+			}
+			a.provider.Any().Part(false)
+			require.NoError(t, <-ended)
+			require.True(t, strings.HasSuffix(out.String(), "\ndone\n"), out.String())
+		})
+	}
 }
 
 // Must hold: an ID is run once, however often it is started, and whoever starts it.

@@ -60,6 +60,35 @@ func TestDeadlineIsKeptWithoutTheRunner(t *testing.T) {
 	require.Less(t, time.Since(began), 40*time.Second)
 }
 
+// A runner that cannot be reached may have kept the deadline: its word is waited for, and
+// neither the program's output nor the lease is lost.
+func TestADeadlineWhileTheChannelIsLost(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	lease, err := s.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	out := newPages()
+	cmd := lease.Script("shell", "echo begun; sleep 1; echo more; sleep 60")
+	cmd.Stdout, cmd.Timeout = out, 3*time.Second
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run(deadline(t)) }()
+	out.await(t, "begun\n")
+	s.provider.Any().Part(true)
+	select {
+	case err := <-ended:
+		t.Fatalf("nobody can know of an ending: %v", err)
+	case <-time.After(16 * time.Second): // past the deadline and the broker's slack
+	}
+	s.provider.Any().Part(false)
+	err = <-ended
+	var exit *sandboxclient.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, wire.ReasonTimeout, exit.Ending.Reason)
+	require.True(t, exit.Ending.Complete)
+	require.Equal(t, "begun\nmore\n", out.String())
+	require.NoError(t, lease.Command("true").Run(deadline(t)), "the lease goes on")
+}
+
 // startRun starts a run by hand and returns its handle once it prints.
 func (r *raw) startRun(source string) wire.Response {
 	r.t.Helper()

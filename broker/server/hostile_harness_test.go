@@ -79,8 +79,15 @@ type told struct {
 // ask runs a program in a lying sandbox, and checks what holds for every lie.
 func (s *site) ask(stdin io.Reader) told {
 	s.t.Helper()
+	return s.askFor(sandboxclient.Code{Stdin: stdin})
+}
+
+// askFor is ask for a program about which more is said.
+func (s *site) askFor(code sandboxclient.Code) told {
+	s.t.Helper()
 	began := time.Now()
-	res, err := s.client(tokenA).Run(deadline(s.t), sandboxclient.Code{Pool: liarPool, Language: "shell", Source: "lie", Stdin: stdin, Timeout: 5 * time.Second})
+	code.Pool, code.Language, code.Source, code.Timeout = liarPool, "shell", "lie", 5*time.Second
+	res, err := s.client(tokenA).Run(deadline(s.t), code)
 	got := told{stdout: string(res.Stdout), err: err}
 	var exit *sandboxclient.ExitError
 	switch {

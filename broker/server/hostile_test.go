@@ -209,3 +209,15 @@ func TestMadeUpCodesAreOneSeries(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.NotContains(t, s.log.String(), "code-1")
 }
+
+// A limit of output is the runner's to keep, and the broker's to count.
+func TestARunnerThatKeepsNoOutputLimit(t *testing.T) {
+	s := newDividedSite(t, hostile.Execs(after(func(e *hostile.Exec) { e.Print(3, "de"); e.Exit(exited(5)) })))
+	for limit, want := range map[int64]func(*testing.T, told){
+		5: ended(func(t *testing.T, n sandboxclient.Ending) { require.Equal(t, wire.ReasonExited, n.Reason) }),
+		4: lost("abc"),
+	} {
+		got := s.askFor(sandboxclient.Code{OutputLimit: limit})
+		want(t, got)
+	}
+}

@@ -56,6 +56,47 @@ func TestAnotherReplicaServesALease(t *testing.T) {
 	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
 }
 
+// Who has acquired a lease may use it through another replica at once: the record, from
+// which that one knows it, is written behind the client's back.
+func TestAnotherReplicaWaitsForTheRecord(t *testing.T) {
+	a, b := newReplicas(t, pool())
+	release := a.provider.HoldRecords()
+	defer release()
+	lease, err := a.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	type answer struct {
+		out []byte
+		err error
+	}
+	came := make(chan answer, 1)
+	go func() {
+		out, err := b.client(tokenA).Lease(lease.Handle()).Command("echo", "hi").Output(deadline(t))
+		came <- answer{out, err}
+	}()
+	select {
+	case got := <-came:
+		t.Fatalf("nobody can know the lease yet: %v", got.err)
+	case <-time.After(300 * time.Millisecond): // long enough for an answer that must not come
+	}
+	release()
+	got := <-came
+	require.NoError(t, got.err)
+	require.Equal(t, "hi\n", string(got.out))
+}
+
+// What its broker could not share is not expired: that broker has it.
+func TestALeaseThatIsNotSharedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	a, b := newReplicas(t, pool())
+	defer a.provider.HoldRecords()()
+	lease, err := a.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	_, err = b.client(tokenA).Lease(lease.Handle()).Command("true").Output(deadline(t))
+	require.ErrorIs(t, err, sandboxclient.ErrUnavailable)
+	_, err = lease.Command("true").Output(deadline(t))
+	require.NoError(t, err)
+}
+
 // A client that comes back to another replica takes its run with it: the first one
 // must not end it for want of a client.
 func TestARunMovesWithItsClient(t *testing.T) {

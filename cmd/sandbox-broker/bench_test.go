@@ -51,7 +51,7 @@ func TestBenchCheckNamesWhatIsBelow(t *testing.T) {
 	o := benchOptions{check: true}
 	err := o.judge(report, &out)
 	require.Equal(t, exitBelow, reportCode(err))
-	require.Contains(t, out.String(), "bench: below: runner's resident memory: 20 MB, it must be at most 12\n")
+	require.Contains(t, out.String(), "bench: below: runner's memory in an idle sandbox: 20 MB, it must be at most 12\n")
 	require.Contains(t, out.String(), "bench: below: acquire from stock: not measured")
 
 	o.check = false

@@ -66,7 +66,7 @@ func (e *execCommand) run(ctx context.Context, args []string) error {
 	}
 	defer client.Close()
 	cmd := e.command(client.Lease(handle), args)
-	cmd.Env, cmd.Timeout, cmd.Stdin = env, e.timeout, programInput(e.in)
+	cmd.Env, cmd.Timeout, cmd.OutputLimit, cmd.Stdin = env, e.timeout, e.limit, programInput(e.in)
 	cmd.Stdout, cmd.Stderr = e.outputs()
 	if err := cmd.Start(ctx); err != nil {
 		return programError(ctx, err)

@@ -19,6 +19,7 @@ type programFlags struct {
 	isInline bool   // -e was given
 	timeout  time.Duration
 	env      []string
+	limit    int64
 	raw      bool
 	handle   bool
 }
@@ -29,6 +30,7 @@ func (p *programFlags) register(flags *pflag.FlagSet, language, instead string) 
 	flags.StringVarP(&p.language, "language", "l", "", "`language` of the code (default "+language+")")
 	flags.StringVarP(&p.inline, "eval", "e", "", "run `CODE` instead of "+instead)
 	flags.DurationVar(&p.timeout, "timeout", 0, "end the program after this `time`, such as 30s (default the pool's)")
+	flags.Int64Var(&p.limit, "output-limit", 0, "end the program when it has written more than these `bytes` (default the pool's)")
 	flags.StringArrayVar(&p.env, "env", nil, "set a variable in the sandbox, as `KEY=VALUE`; may be repeated")
 	flags.BoolVar(&p.handle, "print-handle", false, "print the program's handle, for attach, to standard error when it starts")
 	flags.BoolVar(&p.raw, "raw", false, "pass control sequences on to the terminal")

@@ -81,7 +81,7 @@ func (r *runCommand) run(ctx context.Context, args []string) error {
 
 // code makes the program of the flags and arguments.
 func (r *runCommand) code(ctx context.Context, args []string) (sandboxclient.Code, error) {
-	code := sandboxclient.Code{Pool: r.pool, Language: r.language, Timeout: r.timeout, Stdin: programInput(r.in), Started: r.started}
+	code := sandboxclient.Code{Pool: r.pool, Language: r.language, Timeout: r.timeout, OutputLimit: r.limit, Stdin: programInput(r.in), Started: r.started}
 	code.Stdout, code.Stderr = r.outputs()
 	var err error
 	if code.Env, err = parseEnv(r.env); err != nil {

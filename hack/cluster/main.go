@@ -67,7 +67,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 			(*cluster.Cluster).Status),
 		simple("load", "Bring the project as it is now into the running cluster", open, stderr,
 			(*cluster.Cluster).Load),
-		imagesCommand(open, stdout, stderr), envCommand(open, stdout, stderr), internetCommand())
+		restartCommand(open, stderr), imagesCommand(open, stdout, stderr), envCommand(open, stdout, stderr), internetCommand())
 	return root
 }
 
@@ -120,6 +120,19 @@ func printEnv(ctx context.Context, c *cluster.Cluster, stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintln(stdout, line)
 	return err
+}
+
+func restartCommand(open opener, stderr io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use: "restart NAME", Short: "Kill one component as a crash would, start it again and wait until it serves", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := open(stderr)
+			if err != nil {
+				return err
+			}
+			return c.Restart(cmd.Context(), args[0])
+		},
+	}
 }
 
 func imagesCommand(open opener, stdout, stderr io.Writer) *cobra.Command {

@@ -48,7 +48,7 @@ var goals = []goal{
 	{"output's way to the caller against the channel's round trip", operand{OutputDelay, p50}, operand{Channel, p50}, true, 2, 2, "x"},
 	{"stdout's rate against a bare exec's", operand{StdoutLease, rate}, operand{StdoutBare, rate}, false, 0.9, 0.9, "x"},
 	{"sustained runs against the pool's refill", operand{Sustained, value}, operand{Sustainable, value}, false, 0.9, 0.9, "x"},
-	{"runner's resident memory", operand{Memory, value}, operand{}, true, 12, 12, "MB"},
+	{"runner's memory in an idle sandbox", operand{Memory, value}, operand{}, true, 12, 12, "MB"},
 }
 
 // Verdict says how far a goal was reached.

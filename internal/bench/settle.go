@@ -12,6 +12,9 @@ const (
 	settleTimeout = time.Minute
 	// settlePause lies between two looks.
 	settlePause = 50 * time.Millisecond
+	// settleRest is how long nothing may have been found: a pod that has just become
+	// ready, and the spares in it, keep the processors busy for a while longer.
+	settleRest = 500 * time.Millisecond
 )
 
 // look says what is not settled yet; an empty string is nothing.
@@ -28,11 +31,12 @@ func (e *UnsettledError) Error() string {
 	return fmt.Sprintf("bench: after %s the pools have not settled: %s", e.After, strings.Join(e.Missing, "; "))
 }
 
-// settle waits until no look finds anything any more. A call that is measured
+// settle waits until no look has found anything for a while. A call that is measured
 // then finds the stock full and the processors idle, as it does when callers do
 // not come faster than the pool refills.
 func settle(ctx context.Context, looks ...look) error {
 	began := time.Now()
+	var since time.Time // when nothing was missing first
 	pause := time.NewTicker(settlePause)
 	defer pause.Stop()
 	for {
@@ -46,10 +50,15 @@ func settle(ctx context.Context, looks ...look) error {
 				missing = append(missing, what)
 			}
 		}
-		if len(missing) == 0 {
+		switch {
+		case len(missing) > 0:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= settleRest:
 			return nil
 		}
-		if time.Since(began) >= settleTimeout {
+		if len(missing) > 0 && time.Since(began) >= settleTimeout {
 			return &UnsettledError{After: settleTimeout, Missing: missing}
 		}
 		select {

@@ -25,9 +25,26 @@ func TestSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, settle(t.Context(), until(0, "")), "nothing to wait for")
-		require.Zero(t, time.Since(began))
+		require.Equal(t, settleRest, time.Since(began))
+		began = time.Now()
 		require.NoError(t, settle(t.Context(), until(time.Second, "the stock"), until(3*time.Second, "the warm pool")))
-		require.InDelta(t, 3*time.Second, time.Since(began), float64(settlePause))
+		require.InDelta(t, 3*time.Second+settleRest, time.Since(began), float64(settlePause))
+	})
+}
+
+// What is missing again in between makes the rest begin anew.
+func TestSettleIsRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		again := func(context.Context) (string, error) {
+			if d := time.Since(began); d > settleRest/2 && d < settleRest {
+				return "the stock", nil
+			}
+			return "", nil
+		}
+		require.NoError(t, settle(t.Context(), again))
+		require.Equal(t, 2*settleRest, time.Since(began))
 	})
 }
 

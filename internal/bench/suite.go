@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/sandbox-broker/sandbox-broker/broker/agentsandbox"
@@ -162,11 +163,30 @@ func (s *Suite) prepare(ctx, life context.Context) error {
 		return err
 	}
 	s.ends.add(s.held.Close)
-	memory, err := s.held.RunnerMemory(ctx) // before it has had anything to do
+	return s.memory(ctx)
+}
+
+// memory looks at what idle sandboxes hold.
+func (s *Suite) memory(ctx context.Context) error {
+	counted, err := s.held.RunnerMemory(ctx) // before it has had anything to do
 	if err != nil {
 		return err
 	}
-	s.figures = append(s.figures, Figure{Key: Memory, Name: "runner's resident memory", Value: memory, Unit: "MB", Enough: true})
+	add := func(key Key, name string, value float64) {
+		s.figures = append(s.figures, Figure{Key: key, Name: name, Value: value, Unit: "MB", Enough: true})
+	}
+	runner, sleeper, err := s.cluster.IdleMemory(ctx)
+	switch {
+	case apierrors.IsForbidden(err):
+		s.leftOut = append(s.leftOut, "the memory of idle sandboxes: "+err.Error())
+	case err != nil:
+		return err
+	default:
+		add(IdleSandbox, "an idle sandbox, all of it", runner)
+		add(IdleSleeper, "the same with a program that sleeps in the runner's place", sleeper)
+		add(Memory, "so the runner's", max(0, runner-sleeper))
+	}
+	add(MemoryInside, "runner's resident memory as gVisor counts it inside", counted)
 	return nil
 }
 

@@ -85,6 +85,7 @@ type Pool struct {
 	ReadyTimeout Duration            `yaml:"readyTimeout"`
 	Timeout      Range               `yaml:"timeout"`
 	CodeLimit    Size                `yaml:"codeLimit"`
+	OutputLimit  Size                `yaml:"outputLimit"`
 	Lease        Range               `yaml:"lease"`
 	DetachGrace  Duration            `yaml:"detachGrace"`
 	Linger       Duration            `yaml:"linger"`
@@ -216,7 +217,7 @@ func (p Pool) Broker() broker.PoolConfig {
 		Name: p.Name, WarmPool: p.WarmPool, Languages: p.Languages, Tenants: p.Tenants,
 		MaxSandboxes: p.MaxSandboxes, Stock: p.Stock, Refills: p.Refills, Spares: p.Spares, Preload: p.Preload, Cold: p.Cold,
 		QueueLength: p.Queue.Length, QueueTimeout: p.Queue.Timeout.D, ReadyTimeout: p.ReadyTimeout.D,
-		DefaultTimeout: p.Timeout.Default.D, MaxTimeout: p.Timeout.Max.D, CodeLimit: int(p.CodeLimit),
+		DefaultTimeout: p.Timeout.Default.D, MaxTimeout: p.Timeout.Max.D, CodeLimit: int(p.CodeLimit), OutputLimit: int64(p.OutputLimit),
 		DefaultTTL: p.Lease.Default.D, MaxTTL: p.Lease.Max.D, DetachGrace: p.DetachGrace.D, Linger: p.Linger.D,
 	}
 }

@@ -8,7 +8,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
+
+// maxArrivals bounds the connections whose arrival is remembered.
+const maxArrivals = 4096
 
 // Plan says when connections are cut by themselves. The zero value never does.
 type Plan struct {
@@ -36,6 +41,7 @@ type Proxy struct {
 	targets  []string // hosts and ports
 	refusing bool
 	accepted int
+	arrivals []time.Time // the newest ones
 	cuts     int
 	open     map[*link]struct{}
 	closed   bool
@@ -76,7 +82,21 @@ func (p *Proxy) Accepted() int {
 	return p.accepted
 }
 
-// Cuts is how many connections were cut by the plan.
+// Arrivals is when connections were made since a moment, refused ones too; of the last
+// 4096 ones.
+func (p *Proxy) Arrivals(since time.Time) []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []time.Time
+	for _, t := range p.arrivals {
+		if !t.Before(since) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// Cuts is how many connections were cut at a byte.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,6 +110,19 @@ func (p *Proxy) Cut() {
 	for l := range p.open {
 		l.cut()
 	}
+}
+
+// CutAfter breaks each open connection when it has carried some more bytes, at most
+// most, in a direction drawn for it. Small numbers are as likely as large ones, in
+// magnitude. It reports how many connections that concerns.
+func (p *Proxy) CutAfter(most int64) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.open {
+		left := [...]*atomic.Int64{&l.up, &l.down}[p.random.IntN(2)]
+		left.Store(p.draw(1, most))
+	}
+	return len(p.open)
 }
 
 // Close ends the proxy and waits for its goroutines.
@@ -117,6 +150,7 @@ func (p *Proxy) accept() {
 // link is one connection with both its halves.
 type link struct {
 	client, server net.Conn
+	up, down       atomic.Int64 // how many more bytes it may carry
 }
 
 // cut ends both halves without a farewell.
@@ -132,6 +166,7 @@ func (l *link) cut() {
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.accepted++
+	p.arrivals = append(p.arrivals[max(0, len(p.arrivals)-maxArrivals+1):], time.Now())
 	refuse, target := p.refusing || p.closed, p.targets[p.random.IntN(len(p.targets))]
 	up, down := p.budgets()
 	p.mu.Unlock()
@@ -145,6 +180,8 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	l := &link{client: client, server: server}
+	l.up.Store(up)
+	l.down.Store(down)
 	p.mu.Lock()
 	p.open[l] = struct{}{}
 	if p.closed {
@@ -152,8 +189,8 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	p.mu.Unlock()
 	var halves sync.WaitGroup
-	halves.Go(func() { p.pass(l, server, client, up) })
-	halves.Go(func() { p.pass(l, client, server, down) })
+	halves.Go(func() { p.pass(l, server, client, &l.up) })
+	halves.Go(func() { p.pass(l, client, server, &l.down) })
 	halves.Wait()
 	p.mu.Lock()
 	delete(p.open, l)
@@ -165,8 +202,7 @@ func (p *Proxy) budgets() (up, down int64) {
 	if p.cuts >= p.plan.Cuts {
 		return math.MaxInt64, math.MaxInt64
 	}
-	ratio := float64(p.plan.Most) / float64(p.plan.Least)
-	n := int64(float64(p.plan.Least) * math.Pow(ratio, p.random.Float64()))
+	n := p.draw(p.plan.Least, p.plan.Most)
 	if p.accepted == 1 {
 		n += p.plan.Spare
 	}
@@ -176,20 +212,25 @@ func (p *Proxy) budgets() (up, down int64) {
 	return math.MaxInt64, n
 }
 
-// pass copies one half until it ends or its budget does, and then ends the link.
-func (p *Proxy) pass(l *link, to, from net.Conn, budget int64) {
+// draw draws a number of bytes. mu is held.
+func (p *Proxy) draw(least, most int64) int64 {
+	return int64(float64(least) * math.Pow(float64(most)/float64(least), p.random.Float64()))
+}
+
+// pass copies one half until it ends or has carried what is left to it, and then ends
+// the link.
+func (p *Proxy) pass(l *link, to, from net.Conn, left *atomic.Int64) {
 	defer l.cut()
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		if int64(n) >= budget {
-			_, _ = to.Write(buf[:budget])
+		if rest := left.Add(int64(-n)); rest <= 0 {
+			_, _ = to.Write(buf[:max(0, min(rest+int64(n), int64(n)))])
 			p.mu.Lock()
 			p.cuts++
 			p.mu.Unlock()
 			return
 		}
-		budget -= int64(n)
 		if _, werr := to.Write(buf[:n]); werr != nil || err != nil {
 			return
 		}

@@ -224,6 +224,7 @@ type Sandbox struct {
 	end      *time.Timer // the sandbox's own end
 	record   *broker.Record
 	endError error
+	apart    bool // Dial fails
 	conns    []*conn
 }
 
@@ -286,6 +287,17 @@ func (s *Sandbox) Cut() {
 	}
 }
 
+// Part breaks every open connection and lets none be opened, until parted is false
+// again; the runner lives on.
+func (s *Sandbox) Part(parted bool) {
+	s.mu.Lock()
+	s.apart = parted
+	s.mu.Unlock()
+	if parted {
+		s.Cut()
+	}
+}
+
 // Touch makes an empty file in the workspace.
 func (s *Sandbox) Touch(name string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), nil, 0o600)
@@ -331,6 +343,12 @@ func (s *Sandbox) Info() broker.SandboxInfo {
 
 // Dial implements broker.Sandbox.
 func (s *Sandbox) Dial(context.Context) (net.Conn, error) {
+	s.mu.Lock()
+	apart := s.apart
+	s.mu.Unlock()
+	if apart {
+		return nil, errors.New("processtest: nothing reaches the sandbox")
+	}
 	cmd := s.self("connect")
 	in, err := cmd.StdinPipe()
 	if err != nil {

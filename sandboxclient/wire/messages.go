@@ -57,6 +57,10 @@ type Program struct {
 	Stdin bool `json:"stdin,omitempty"`
 	// Retention says what becomes of output that nobody takes.
 	Retention Retention `json:"retention,omitempty"`
+	// OutputLimit bounds what the program may write to both outputs together, in bytes;
+	// 0 takes the pool's limit. One that writes more is ended, and what lies beyond is
+	// not kept.
+	OutputLimit int64 `json:"output_limit,omitempty"`
 	// File moves a file instead of running code. Of the other keys it goes with
 	// TimeoutMS, where 0 takes the pool's maximum, and with Stdin alone.
 	File *FileOp `json:"file,omitempty"`

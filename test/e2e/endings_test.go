@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sandboxv1beta1 "sigs.k8s.io/agent-sandbox/api/v1beta1"
@@ -152,6 +154,9 @@ func TestDeathUnderARunningExec(t *testing.T) {
 				require.NoError(t, k8s.Delete(within(t, time.Minute), &claim))
 			}, sandboxclient.ReasonLost, "deleted",
 		},
+		"the pod is evicted":   {"echo up; sleep 120", evict, sandboxclient.ReasonLost, "evicted"},
+		"the pod is preempted": {"echo up; sleep 120", preempt, sandboxclient.ReasonLost, "preempted"},
+		"the node is lost":     {"echo up; sleep 120", loseNode, sandboxclient.ReasonLost, "node_lost"},
 		"the program kills the first process": {
 			"echo up; read x; kill -KILL 1; sleep 120", nil, sandboxclient.ReasonLost, "runner_killed",
 		},
@@ -193,11 +198,59 @@ func TestDeathUnderARunningExec(t *testing.T) {
 	}
 }
 
+// What keeps a sandbox from coming is told at once, as what it is, and leaves nothing.
 func TestAcquireErrors(t *testing.T) {
-	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: "missing", Language: "shell", Source: "true"})
-	require.ErrorIs(t, err, sandboxclient.ErrNotReady)
-	var e *sandboxclient.Error
-	require.True(t, errors.As(err, &e))
-	require.Equal(t, "configuration", e.Reason)
-	require.Contains(t, e.Message, "no-such-pool")
+	for name, tc := range map[string]struct {
+		pool, reason, message string
+		spoil                 func(t *testing.T, pod *corev1.PodSpec)
+	}{
+		"there is no such warm pool": {"missing", "configuration", "no-such-pool", nil},
+		"the image cannot be pulled": {"no-image", "image_error", "localhost/e2e/no-such-image:1", func(_ *testing.T, pod *corev1.PodSpec) {
+			pod.Containers[0].Image = "localhost/e2e/no-such-image:1"
+		}},
+		"no node takes the pod": {"no-node", "unschedulable", "nodes are available", func(_ *testing.T, pod *corev1.PodSpec) {
+			pod.NodeSelector = map[string]string{"sandbox-broker.dev/e2e": "no-such-node"}
+		}},
+		"the quota is used up": {"no-quota", "quota", "exceeded quota: e2e-quota", func(t *testing.T, pod *corev1.PodSpec) {
+			pod.PriorityClassName = quotaFor(t)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.spoil != nil {
+				spoiledPool(t, tc.pool, tc.spoil)
+			}
+			_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: tc.pool, Language: "shell", Source: "true"})
+			require.ErrorIs(t, err, sandboxclient.ErrNotReady)
+			var e *sandboxclient.Error
+			require.True(t, errors.As(err, &e))
+			require.Equal(t, tc.reason, e.Reason, e.Message)
+			require.Contains(t, e.Message, tc.message)
+			eventually(t, goneWithin, "no claim is left", func() bool {
+				claims, err := claimsOf(within(t, 10*time.Second), "e2e")
+				require.NoError(t, err)
+				return !slices.ContainsFunc(claims, func(c extensionsv1beta1.SandboxClaim) bool {
+					return c.Labels["sandbox-broker.dev/pool"] == tc.pool
+				})
+			})
+		})
+	}
+}
+
+// A program that writes without an end is stopped at its limit, with the output so far.
+func TestOutputLimit(t *testing.T) {
+	const limit = 1 << 20
+	var got countingWriter
+	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{Pool: fast, Language: "shell", Source: "yes", OutputLimit: limit, Stdout: &got})
+	n := ending(t, err)
+	require.Equal(t, sandboxclient.ReasonOutputLimit, n.Reason, n.Message)
+	require.True(t, n.Complete, "of what it might write")
+	require.EqualValues(t, limit, n.StdoutBytes)
+	require.EqualValues(t, limit, got)
+}
+
+type countingWriter int64
+
+func (w *countingWriter) Write(p []byte) (int, error) {
+	*w += countingWriter(len(p))
+	return len(p), nil
 }

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,6 +30,8 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,7 +100,7 @@ func kubernetes() (client.Client, error) {
 		return nil, err
 	}
 	scheme := k8sruntime.NewScheme()
-	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
+	for _, add := range []func(*k8sruntime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, policyv1.AddToScheme, schedulingv1.AddToScheme, extensionsv1beta1.AddToScheme, sandboxv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -165,15 +168,21 @@ pools:
   maxSandboxes: 2
   stock: 1
   detachGrace: %[5]s
-- name: missing
-  warmPool: no-such-pool
+- {name: missing, warmPool: no-such-pool}
+# That of BenchmarkHeldLeases.
+- {name: many, warmPool: %[4]s, maxSandboxes: 50, cold: allow, readyTimeout: 3m, queue: {timeout: 5m}}
+# Those of TestAcquireErrors.
+- {name: no-image, warmPool: e2e-no-image}
+- {name: no-node, warmPool: e2e-no-node}
+- {name: no-quota, warmPool: e2e-no-quota}
 - name: python-init
   readyTimeout: 2m
   queue: {timeout: 3m}
 `
 
-// startBroker runs bin/sandbox-broker serve and waits until it listens.
-func startBroker(dir, instance string) (*brokerProcess, error) {
+// startBroker runs bin/sandbox-broker serve, with more variables than the suite's own,
+// and waits until it listens.
+func startBroker(dir, instance string, env ...string) (*brokerProcess, error) {
 	for name, text := range map[string]string{
 		"key":         strings.Repeat("k", 32),
 		"tokens.yaml": fmt.Sprintf("tokens: [{token: %s, tenant: tenant-a}, {token: other, tenant: tenant-b}]\n", token),
@@ -185,6 +194,7 @@ func startBroker(dir, instance string) (*brokerProcess, error) {
 	}
 	b := &brokerProcess{log: &logBuffer{}}
 	b.cmd = exec.Command(filepath.Join(root(), "bin", "sandbox-broker"), "serve", "--config", filepath.Join(dir, "config.yaml"))
+	b.cmd.Env = append(os.Environ(), env...)
 	stderr, err := b.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -236,11 +246,8 @@ func (b *brokerProcess) stop() error {
 // metric reads one value of the broker's metrics by its line's beginning.
 func (b *brokerProcess) metric(t *testing.T, prefix string) float64 {
 	t.Helper()
-	res, err := http.Get(b.metrics + "/metrics")
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
 	var sum float64
-	lines := bufio.NewScanner(res.Body)
+	lines := bufio.NewScanner(bytes.NewReader(httpText(t, b.metrics+"/metrics")))
 	for lines.Scan() {
 		if strings.HasPrefix(lines.Text(), prefix) {
 			var v float64
@@ -250,6 +257,17 @@ func (b *brokerProcess) metric(t *testing.T, prefix string) float64 {
 		}
 	}
 	return sum
+}
+
+// httpText gets a page.
+func httpText(t testing.TB, url string) []byte {
+	t.Helper()
+	res, err := http.Get(url)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return text
 }
 
 // logBuffer keeps a process's log lines.

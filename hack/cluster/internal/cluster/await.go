@@ -95,12 +95,8 @@ func (c *Cluster) awaitNode(ctx context.Context) error {
 
 // awaitHealthy waits for the parts that have nobody else to wait for them.
 func (c *Cluster) awaitHealthy(ctx context.Context) error {
-	for name, url := range map[string]string{
-		kubeProxy:    "http://" + loopback(plan.ProxyHealthPort) + "/healthz",
-		agentSandbox: "http://" + loopback(plan.AgentSandboxHealth) + "/readyz",
-	} {
-		ask := func(ctx context.Context) error { return httpOK(ctx, url) }
-		if err := kube.Until(ctx, healthWait, "the start of "+name, c.alive(name, ask)); err != nil {
+	for _, name := range []string{kubeProxy, agentSandbox} {
+		if err := c.restartable()[name](ctx); err != nil {
 			return err
 		}
 	}

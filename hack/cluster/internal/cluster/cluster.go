@@ -95,7 +95,7 @@ func (c *Cluster) findGroup() error {
 }
 
 // errBusy says that another run of this program is at work on the cluster.
-var errBusy = errors.New("another up, down or load of this cluster is running")
+var errBusy = errors.New("another up, down, load or restart of this cluster is running")
 
 // lock keeps two runs of this program from working on the cluster at a time.
 // The kernel drops the lock when the process ends, however it ends.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -100,6 +101,9 @@ func (k Keeper) start(c Command, spec string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives this program and its terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := keepDescriptors(); err != nil {
+		return fmt.Errorf("starting %s: %w", c.Name, err)
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", c.Name, err)
 	}
@@ -108,6 +112,21 @@ func (k Keeper) start(c Command, spec string) error {
 	}
 	// Reaps it in case it ends while this program still runs.
 	go func() { _ = cmd.Wait() }()
+	return nil
+}
+
+// keepDescriptors sees to it that no started process inherits what this one did, such as
+// a lock that a script holds around it: it would hold it for as long as it runs.
+func keepDescriptors() error {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing descriptors: %w", err)
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 	return nil
 }
 
@@ -154,19 +173,27 @@ func (k Keeper) Stop(ctx context.Context, name string, wait time.Duration) error
 }
 
 func end(ctx context.Context, r Record, wait time.Duration) error {
-	for _, step := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, wait}, {syscall.SIGKILL, killWait}} {
-		if err := syscall.Kill(r.PID, step.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		gone, err := awaitEnd(ctx, r, step.wait)
-		if gone || err != nil {
-			return err
-		}
+	if gone, err := signal(ctx, r, syscall.SIGTERM, wait); gone || err != nil {
+		return err
 	}
-	return errors.New("still there after SIGKILL")
+	return kill(ctx, r)
+}
+
+// kill ends a process as a crash would.
+func kill(ctx context.Context, r Record) error {
+	gone, err := signal(ctx, r, syscall.SIGKILL, killWait)
+	if err == nil && !gone {
+		err = errors.New("still there after SIGKILL")
+	}
+	return err
+}
+
+// signal sends a signal and reports whether the process ended within the wait.
+func signal(ctx context.Context, r Record, s syscall.Signal, wait time.Duration) (bool, error) {
+	if err := syscall.Kill(r.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return false, err
+	}
+	return awaitEnd(ctx, r, wait)
 }
 
 func awaitEnd(ctx context.Context, r Record, wait time.Duration) (bool, error) {

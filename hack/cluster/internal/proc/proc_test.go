@@ -2,9 +2,11 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,6 +118,62 @@ func TestEnsureStartsAgainAfterAKill(t *testing.T) {
 	started, err := k.Ensure(ctx, sleep(t), time.Second)
 	require.NoError(t, err)
 	require.True(t, started)
+}
+
+func TestAProcessInheritsNothing(t *testing.T) {
+	k, _ := newKeeper(t)
+	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
+	require.NoError(t, err)
+	defer held.Close()
+	// As if this program had inherited it.
+	_, _, errno := syscall.Syscall(syscall.SYS_FCNTL, held.Fd(), syscall.F_SETFD, 0)
+	require.Zero(t, errno)
+	_, err = k.Ensure(context.Background(), sleep(t), time.Second)
+	require.NoError(t, err)
+	r, _, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.PID))
+	require.NoError(t, err)
+	require.NotEmpty(t, fds)
+	for _, fd := range fds {
+		target, _ := os.Readlink(fd) // it may be closed by now
+		require.NotEqual(t, held.Name(), target)
+	}
+}
+
+func TestRestartStartsTheSameAgain(t *testing.T) {
+	k, g := newKeeper(t)
+	ctx := context.Background()
+	_, err := k.Restart(ctx, "sleeper")
+	require.ErrorContains(t, err, "does not run")
+	command := sleep(t, "an argument", "")
+	_, err = k.Ensure(ctx, command, time.Second)
+	require.NoError(t, err)
+	first, _, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+
+	revive, err := k.Restart(ctx, "sleeper")
+	require.NoError(t, err)
+	require.False(t, first.Same(), "the first is gone")
+	second, running, err := k.Lookup("sleeper")
+	require.NoError(t, err)
+	require.True(t, running)
+	require.Equal(t, []int{first.PID, second.PID}, g.pids)
+	again, err := commandOf(second)
+	require.NoError(t, err)
+	require.Equal(t, command.Args, again.Args)
+	require.Equal(t, command.Env, again.Env)
+	started, err := k.Ensure(ctx, command, time.Second)
+	require.NoError(t, err)
+	require.False(t, started, "what runs is what is wanted")
+
+	require.NoError(t, revive())
+	require.True(t, second.Same(), "what runs needs no reviving")
+	require.NoError(t, kill(ctx, second))
+	require.NoError(t, revive())
+	_, running, err = k.Lookup("sleeper")
+	require.NoError(t, err)
+	require.True(t, running)
 }
 
 // A process that got a dead one's ID is a stranger: it must not be signalled.

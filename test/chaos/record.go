@@ -1,0 +1,119 @@
+package chaos
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// Outcome says what a program's caller learned of its end.
+type Outcome string
+
+// The outcomes.
+const (
+	Ended   Outcome = "ended"   // there is an ending
+	Refused Outcome = "refused" // the broker said no, or could not be reached: nothing started
+	// NoLease: it was refused because its lease is over.
+	NoLease Outcome = "no such lease"
+	// StartUnknown: the connection was lost before the answer.
+	StartUnknown Outcome = "start unknown"
+	// Gone: the broker says that there is no such lease or program any more.
+	Gone Outcome = "gone"
+	// Unreachable: it could not be reached again in time.
+	Unreachable Outcome = "unreachable"
+	// Unconfirmed: the caller canceled it, and did not hear of its ending in time.
+	Unconfirmed Outcome = "cancel not confirmed"
+	// Failed is any other error; there should be none.
+	Failed Outcome = "failed"
+)
+
+// Entry is what is known of one program afterwards.
+type Entry struct {
+	Program
+	Lease string // which of the suite's leases it ran in; empty: it was a run
+	// Began is the call; Held when its sandbox was this caller's, for a program in a
+	// lease since that was acquired; Ended the return of the call.
+	Began, Held, Ended time.Time
+	Claim              string // its sandbox, as brokers' logs name it; empty: not known
+	Request            string // by which a run is found in the brokers' logs
+
+	Outcome        Outcome
+	Success        bool         // the call returned no error
+	Ending         *wire.Ending // for Ended
+	Err            string       // for people
+	Stdout, Stderr Delivery
+}
+
+// Fault is a fault that was made.
+type Fault struct {
+	Step
+	At, Until time.Time // from the first blow until it was made good
+	Targets   []string  // claims, of faults on a pod
+}
+
+// Told is what brokers' logs say of one exec.
+type Told struct {
+	Claim   string
+	Endings []string // reason and code of each ending that was told, without repetition
+}
+
+// Evidence is all that a run of the suite has noted.
+type Evidence struct {
+	Entries []Entry
+	Faults  []Fault
+	// Told has what the brokers' logs say, by exec.
+	Told map[string]Told
+	// Abandoned counts the runs that brokers started for callers who never learned of
+	// it: the connection was cut before the answer.
+	Abandoned int
+	// Twice are the programs that found their own mark when they started.
+	Twice []string
+	// Left is what was there that must be gone, in words.
+	Left []string
+}
+
+const (
+	// aftermath is how long after a fault was made good calls may still be refused.
+	aftermath = 10 * time.Second
+	// recordedWithin is how soon a broker must have written down a lease that it
+	// gave: when it is killed before, the lease is lost with it.
+	recordedWithin = 3 * time.Second
+)
+
+// onPod finds a fault on the sandbox of an entry, before its end.
+func (v *Evidence) onPod(e *Entry) bool {
+	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
+		return onAPod[f.Kind] && f.At.Before(e.Ended) && e.Claim != "" && slices.Contains(f.Targets, e.Claim)
+	})
+}
+
+// during finds a fault of one of the kinds, or of any, whose time and aftermath
+// overlap with that from one moment to another.
+func (v *Evidence) during(from, to time.Time, kinds ...FaultKind) bool {
+	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
+		return (len(kinds) == 0 || slices.Contains(kinds, f.Kind)) && f.At.Before(to) && f.Until.Add(aftermath).After(from)
+	})
+}
+
+// blinding are the faults while which nothing can be written down: the API server is
+// away, or the sandbox cannot be told whose it is. They have their aftermath, too:
+// containerd is at its own start for a while.
+var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}
+
+// unrecorded finds the death of a broker before it can have written down that the
+// entry's sandbox is held.
+func (v *Evidence) unrecorded(e *Entry) bool {
+	if e.Held.IsZero() {
+		return false
+	}
+	by := e.Held.Add(recordedWithin)
+	for _, f := range v.Faults {
+		if end := f.Until.Add(aftermath); slices.Contains(blinding, f.Kind) && f.At.Before(by) && end.After(e.Held) && end.After(by) {
+			by = end
+		}
+	}
+	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
+		return (f.Kind == KillBroker || f.Kind == KillBrokers) && f.At.After(e.Held.Add(-time.Second)) && f.At.Before(by)
+	})
+}
