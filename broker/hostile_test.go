@@ -111,8 +111,9 @@ func TestAChannelThatKeepsBreakingIsOpenedEverMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, took, p := endsAfter(t, func(*hostile.Exec) {}) // a 200, and nothing
 		require.Equal(t, wire.ReasonTimeout, n.Reason)
-		require.Less(t, took, timeout+90*time.Second)
-		require.Less(t, p.Dials(), 40)
+		// A start may take as long as a channel may be lost, and so may what follows it.
+		require.Less(t, took, timeout+150*time.Second)
+		require.Less(t, p.Dials(), 60)
 		require.Greater(t, p.Dials(), 10)
 	})
 }
