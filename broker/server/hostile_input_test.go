@@ -30,5 +30,6 @@ func TestAForwardedFrameIsNotWaitedForForever(t *testing.T) {
 	var exit *sandboxclient.ExitError
 	require.ErrorAs(t, err, &exit)
 	require.Equal(t, wire.ReasonTimeout, exit.Ending.Reason)
-	require.Less(t, time.Since(began), time.Minute)
+	// The channel it loses counts for a minute: see the broker's overtime.
+	require.Less(t, time.Since(began), 100*time.Second)
 }
