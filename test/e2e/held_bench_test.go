@@ -34,7 +34,7 @@ const (
 // BenchmarkHeldLeases shows what a lease that idles costs the broker and the API server,
 // both by their own metrics.
 //
-//	make e2e TESTFLAGS='-run ^$ -bench HeldLeases -benchtime 1x'
+//	make e2e TESTFLAGS='-run NONE -bench HeldLeases -benchtime 1x'
 func BenchmarkHeldLeases(b *testing.B) {
 	broker, err := startBroker(b.TempDir(), "e2e-held")
 	require.NoError(b, err)
