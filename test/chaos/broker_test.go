@@ -160,6 +160,21 @@ func (b *brokerProcess) stop() error {
 	return nil
 }
 
+// end stops it, if it runs, so that it takes its stock along; in whatever way.
+func (b *brokerProcess) end() {
+	b.mu.Lock()
+	ended := b.ended
+	b.mu.Unlock()
+	select {
+	case <-ended:
+		return
+	default:
+	}
+	if b.stop() != nil {
+		_ = b.kill()
+	}
+}
+
 // ready asks whether it serves.
 func (b *brokerProcess) ready(ctx context.Context) error {
 	return b.get(ctx, "/readyz", func(io.Reader) error { return nil })

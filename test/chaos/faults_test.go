@@ -49,12 +49,12 @@ func (s *suite) strike(step Step) {
 	took := f.Until.Sub(f.At).Round(time.Millisecond)
 	switch {
 	case errors.Is(err, errNoTarget):
-		s.t.Logf("%s fault %s: %v", f.At.Format("15:04:05.000"), step, err)
+		s.t.Logf("%s fault %s: %v", f.At.Format(clock), step, err)
 		return
 	case err != nil:
 		s.problem("fault %s could not be made: %v", step, err)
 	}
-	s.t.Logf("%s fault %s: %s (%s)", f.At.Format("15:04:05.000"), step, what, took)
+	s.t.Logf("%s fault %s: %s (%s)", f.At.Format(clock), step, what, took)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.evidence.Faults = append(s.evidence.Faults, f)

@@ -12,6 +12,9 @@ import (
 // their output, whatever is broken.
 const leastComplete = 0.8
 
+// clock is how moments are written.
+const clock = "15:04:05.000"
+
 // Charge is what a verdict accuses the broker of.
 type Charge string
 
@@ -91,7 +94,7 @@ func (j *judgement) accuseOf(e *Entry, c Charge, format string, args ...any) {
 		where = "a sandbox that is not known"
 	}
 	j.accuse(c, "%s (%s, must be %s) in %s from %s to %s: %s", e.ID, e.Language, e.wanted(), where,
-		e.Began.Format("15:04:05.000"), e.Ended.Format("15:04:05.000"), fmt.Sprintf(format, args...))
+		e.Began.Format(clock), e.Ended.Format(clock), fmt.Sprintf(format, args...))
 }
 
 func (j *judgement) entry(e *Entry) {

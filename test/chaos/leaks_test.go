@@ -36,7 +36,7 @@ const (
 func (s *suite) atRest(ctx context.Context) (map[string]float64, error) {
 	if err := until(ctx, time.Minute, "the stock is full", func() error {
 		claims, err := s.claims(ctx)
-		if err == nil && len(claims) != replicas {
+		if err == nil && len(claims) < replicas { // one more if the first was alone for a while
 			err = fmt.Errorf("%d claims", len(claims))
 		}
 		return err

@@ -5,7 +5,6 @@ package chaos
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -16,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seedOf is CHAOS_SEED, or a new seed.
-func seedOf(t *testing.T) uint64 {
+// seedOf is CHAOS_SEED, or else another seed.
+func seedOf(t *testing.T, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv("CHAOS_SEED")
 	if text == "" {
-		return rand.Uint64N(1_000_000)
+		return otherwise
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	require.NoError(t, err, "CHAOS_SEED")

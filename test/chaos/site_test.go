@@ -101,7 +101,7 @@ func newSite(t *testing.T, seed uint64) *site {
 		_ = os.Remove(b.logs)
 		s.brokers = append(s.brokers, b)
 		require.NoError(t, b.start())
-		t.Cleanup(func() { _ = b.kill() }) // if it failed
+		t.Cleanup(b.end) // if it failed
 	}
 	s.front, err = cutproxy.Listen(s.brokers[0].address(), cutproxy.Plan{Seed: seed})
 	require.NoError(t, err)

@@ -28,7 +28,11 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	}
 	defer unlock()
 	return c.stage(ctx, "restart "+name, func(ctx context.Context) error {
-		revive, err := c.keeper.Restart(ctx, name)
+		var between func() error
+		if name == containerd {
+			between = c.endEmptyShims
+		}
+		revive, err := c.keeper.Restart(ctx, name, between)
 		if err != nil {
 			return err
 		}

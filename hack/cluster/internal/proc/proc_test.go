@@ -144,7 +144,7 @@ func TestAProcessInheritsNothing(t *testing.T) {
 func TestRestartStartsTheSameAgain(t *testing.T) {
 	k, g := newKeeper(t)
 	ctx := context.Background()
-	_, err := k.Restart(ctx, "sleeper")
+	_, err := k.Restart(ctx, "sleeper", nil)
 	require.ErrorContains(t, err, "does not run")
 	command := sleep(t, "an argument", "")
 	_, err = k.Ensure(ctx, command, time.Second)
@@ -152,7 +152,10 @@ func TestRestartStartsTheSameAgain(t *testing.T) {
 	first, _, err := k.Lookup("sleeper")
 	require.NoError(t, err)
 
-	revive, err := k.Restart(ctx, "sleeper")
+	revive, err := k.Restart(ctx, "sleeper", func() error {
+		require.False(t, first.Same(), "it is not there meanwhile")
+		return nil
+	})
 	require.NoError(t, err)
 	require.False(t, first.Same(), "the first is gone")
 	second, running, err := k.Lookup("sleeper")

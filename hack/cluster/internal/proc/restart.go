@@ -10,9 +10,11 @@ import (
 // Restart kills the process, as a crash would, and starts it again with the command
 // line and the environment that it had. What is not running cannot be restarted.
 //
+// between, which may be nil, is called while the process is not there.
+//
 // It may end at once, since what it needs is not there yet. Then revive starts it once
 // more, as an init system would; while it runs, revive does nothing.
-func (k Keeper) Restart(ctx context.Context, name string) (revive func() error, err error) {
+func (k Keeper) Restart(ctx context.Context, name string, between func() error) (revive func() error, err error) {
 	r, running, err := k.Lookup(name)
 	if err != nil {
 		return nil, err
@@ -26,6 +28,11 @@ func (k Keeper) Restart(ctx context.Context, name string) (revive func() error, 
 	}
 	if err := kill(ctx, r); err != nil {
 		return nil, fmt.Errorf("killing %s (process %d): %w", name, r.PID, err)
+	}
+	if between != nil {
+		if err := between(); err != nil {
+			return nil, err
+		}
 	}
 	revive = func() error {
 		if _, running, err := k.Lookup(name); running || err != nil {
