@@ -235,6 +235,42 @@ func processes(root string) ([]int, error) {
 	return pids, err
 }
 
+// Pod is the group of one pod.
+type Pod struct {
+	// Containers are the IDs of those that have a group in it, the pod's sandbox too.
+	Containers []string
+	Processes  []int
+}
+
+// Pods are those that have a group.
+func (t *Tree) Pods() ([]Pod, error) {
+	var all []Pod
+	err := filepath.WalkDir(filepath.Join(t.memberDir(), pods), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // a group that went meanwhile
+		case err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "pod"):
+			return err
+		}
+		var p Pod
+		entries, err := os.ReadDir(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				p.Containers = append(p.Containers, e.Name())
+			}
+		}
+		if p.Processes, err = processes(path); err != nil {
+			return err
+		}
+		all = append(all, p)
+		return fs.SkipDir
+	})
+	return all, err
+}
+
 // KillPods ends every process inside a pod and returns how many there were.
 func (t *Tree) KillPods() (int, error) { return kill(filepath.Join(t.memberDir(), pods)) }
 

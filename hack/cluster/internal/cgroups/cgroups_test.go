@@ -58,6 +58,24 @@ func TestSettleSaysWhatIsMissing(t *testing.T) {
 	})
 }
 
+func TestPodsHaveTheirContainers(t *testing.T) {
+	dir := t.TempDir()
+	tree := &Tree{name: "ours", mounts: []mount{{dir, []string{"freezer"}}}}
+	all, err := tree.Pods()
+	require.NoError(t, err)
+	require.Empty(t, all, "no group yet")
+	for path, text := range map[string]string{
+		"ours/daemons": "12\n", "ours/kubepods": "", "ours/kubepods/burstable": "",
+		"ours/kubepods/burstable/pod1": "14\n", "ours/kubepods/burstable/pod1/a": "", "ours/kubepods/burstable/pod1/b": "15\n", "ours/kubepods/pod2": "",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, path), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, path, "cgroup.procs"), []byte(text), 0o644))
+	}
+	all, err = tree.Pods()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []Pod{{[]string{"a", "b"}, []int{15, 14}}, {nil, nil}}, all)
+}
+
 func TestProcessesAreReadFromTheWholeTree(t *testing.T) {
 	dir := t.TempDir()
 	tree := &Tree{name: "ours", mounts: []mount{{"/elsewhere", []string{"cpu"}}, {dir, []string{"freezer"}}}}

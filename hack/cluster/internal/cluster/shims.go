@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
+
+	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/cgroups"
 )
 
 const (
@@ -30,7 +34,11 @@ func (c *Cluster) endEmptyShims() error {
 			lines[pid] = bytes.Split(bytes.TrimSuffix(text, []byte{0}), []byte{0})
 		}
 	}
-	for _, pid := range emptyShims(lines) {
+	pods, err := c.group.Pods()
+	if err != nil {
+		return err
+	}
+	for _, pid := range emptyShims(lines, pods) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("ending the shim %d, which has no sandbox: %w", pid, err)
 		}
@@ -39,25 +47,28 @@ func (c *Cluster) endEmptyShims() error {
 	return nil
 }
 
-// emptyShims finds, among command lines by process, the shims without a sandbox.
-func emptyShims(lines map[int][][]byte) []int {
-	shims := map[string]int{} // by the pod's ID
+// emptyShims finds, among command lines by process, the shims without a sandbox. Each
+// container has a shim, and all of a pod's containers have one sandbox.
+func emptyShims(lines map[int][][]byte, pods []cgroups.Pod) []int {
+	shims := map[string]int{} // by the container's ID
+	sandboxes := map[int]bool{}
 	for pid, args := range lines {
-		if filepath.Base(string(args[0])) == shimProgram {
+		switch filepath.Base(string(args[0])) {
+		case shimProgram:
 			shims[shimID(args)] = pid
+		case sandboxProgram:
+			sandboxes[pid] = true
 		}
 	}
-	for _, args := range lines {
-		if filepath.Base(string(args[0])) == sandboxProgram {
-			delete(shims, string(args[len(args)-1]))
+	for _, p := range pods {
+		if slices.ContainsFunc(p.Processes, func(pid int) bool { return sandboxes[pid] }) {
+			for _, id := range p.Containers {
+				delete(shims, id)
+			}
 		}
 	}
 	delete(shims, "")
-	var pids []int
-	for _, pid := range shims {
-		pids = append(pids, pid)
-	}
-	return pids
+	return slices.Sorted(maps.Values(shims))
 }
 
 // shimID is the value of a shim's flag -id; empty without one.
