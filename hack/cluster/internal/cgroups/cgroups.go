@@ -237,6 +237,7 @@ func processes(root string) ([]int, error) {
 
 // Pod is the group of one pod.
 type Pod struct {
+	UID string
 	// Containers are the IDs of those that have a group in it, the pod's sandbox too.
 	Containers []string
 	Processes  []int
@@ -252,7 +253,7 @@ func (t *Tree) Pods() ([]Pod, error) {
 		case err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "pod"):
 			return err
 		}
-		var p Pod
+		p := Pod{UID: strings.TrimPrefix(d.Name(), "pod")}
 		entries, err := os.ReadDir(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

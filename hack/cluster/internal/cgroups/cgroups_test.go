@@ -73,7 +73,7 @@ func TestPodsHaveTheirContainers(t *testing.T) {
 	}
 	all, err = tree.Pods()
 	require.NoError(t, err)
-	require.ElementsMatch(t, []Pod{{[]string{"a", "b"}, []int{15, 14}}, {nil, nil}}, all)
+	require.ElementsMatch(t, []Pod{{"1", []string{"a", "b"}, []int{15, 14}}, {"2", nil, nil}}, all)
 }
 
 func TestProcessesAreReadFromTheWholeTree(t *testing.T) {

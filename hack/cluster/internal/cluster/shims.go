@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,11 +20,25 @@ const (
 	sandboxProgram = "runsc-sandbox"
 )
 
-// endEmptyShims ends the shims whose sandbox has ended, while no containerd is there to
-// do it. One that was asked to stop its sandbox when containerd was killed may hang for
-// ever; the next containerd asks each shim that it finds, without a bound, and would hang
-// at its start. Of a shim that is gone it clears away what is left.
-func (c *Cluster) endEmptyShims() error {
+// endStuckShims ends the shims that may hang, while no containerd is there. One that was
+// asked to stop its sandbox when containerd was killed may do so for ever; the next
+// containerd asks each shim that it finds, without a bound, and would hang at its start.
+// Of a shim that is gone it clears away what is left. So the shims of pods that are being
+// deleted are ended, with all of the pod, and those that have no sandbox any more.
+func (c *Cluster) endStuckShims(ctx context.Context) error {
+	pods, err := c.group.Pods()
+	if err != nil {
+		return err
+	}
+	leaving := c.leavingPods(ctx)
+	for _, p := range pods {
+		if leaving[p.UID] {
+			if err := killAll(p.Processes); err != nil {
+				return fmt.Errorf("ending a pod that is being deleted: %w", err)
+			}
+		}
+	}
+	pods = slices.DeleteFunc(pods, func(p cgroups.Pod) bool { return leaving[p.UID] })
 	pids, err := c.group.Processes()
 	if err != nil {
 		return err
@@ -34,15 +49,35 @@ func (c *Cluster) endEmptyShims() error {
 			lines[pid] = bytes.Split(bytes.TrimSuffix(text, []byte{0}), []byte{0})
 		}
 	}
-	pods, err := c.group.Pods()
-	if err != nil {
-		return err
+	stuck := emptyShims(lines, pods)
+	if err := killAll(stuck); err != nil {
+		return fmt.Errorf("ending a shim that has no sandbox: %w", err)
 	}
-	for _, pid := range emptyShims(lines, pods) {
+	if len(stuck) > 0 {
+		c.say("ended %d shims without a sandbox", len(stuck))
+	}
+	return nil
+}
+
+// leavingPods are the UIDs of pods that are being deleted, as far as the API server can
+// be asked: it may be away too.
+func (c *Cluster) leavingPods(ctx context.Context) map[string]bool {
+	client, err := c.client()
+	if err != nil {
+		return nil
+	}
+	leaving, err := client.LeavingPods(ctx)
+	if err != nil {
+		c.say("not known which pods are being deleted: %v", err)
+	}
+	return leaving
+}
+
+func killAll(pids []int) error {
+	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("ending the shim %d, which has no sandbox: %w", pid, err)
+			return fmt.Errorf("process %d: %w", pid, err)
 		}
-		c.say("ended process %d, a shim without a sandbox", pid)
 	}
 	return nil
 }

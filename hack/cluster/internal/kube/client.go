@@ -122,6 +122,21 @@ func (c *Client) NodeReady(ctx context.Context, node string) error {
 	return fmt.Errorf("node %s does not say yet whether it is ready", node)
 }
 
+// LeavingPods are the UIDs of the pods that are being deleted.
+func (c *Client) LeavingPods(ctx context.Context) (map[string]bool, error) {
+	pods, err := c.typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	leaving := map[string]bool{}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp != nil {
+			leaving[string(pods.Items[i].UID)] = true
+		}
+	}
+	return leaving, nil
+}
+
 // DeploymentAvailable tells whether the newest form of a Deployment is in service.
 func (c *Client) DeploymentAvailable(ctx context.Context, namespace, name string) error {
 	d, err := c.typed.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
