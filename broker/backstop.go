@@ -49,6 +49,7 @@ func (r *relay) watchDeadline(d time.Duration) {
 		r.overtime = &overtime{last: time.Now(), timer: time.AfterFunc(d, r.pastDeadline)}
 	} else {
 		r.overtime.timer.Reset(d)
+		r.overtime.granted, r.overtime.dripped = false, 0
 	}
 	r.overtime.final = time.Now().Add(d + reattachWindow)
 }

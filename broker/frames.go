@@ -53,6 +53,7 @@ func (r *relay) started(f wire.Frame) error {
 		close(r.running)
 	}
 	r.lease.mark()
+	r.agree(s)
 	if r.start.AttachOnly {
 		return nil
 	}
@@ -60,7 +61,6 @@ func (r *relay) started(f wire.Frame) error {
 	// The ID existed: its input began with another client. A run's is the broker's own.
 	r.joined = !s.New && r.lease.kind == KindLease
 	r.ours = !r.joined
-	r.watchDeadline(r.start.Timeout + deadlineSlack)
 	r.start.AttachOnly, r.start.Program = true, nil
 	return nil
 }
@@ -74,6 +74,9 @@ func (r *relay) discarded(f wire.Frame) error {
 	r.mu.Lock()
 	ok := d.To > r.sent[d.FD]
 	if ok {
+		if o := r.overtime; o != nil && o.granted {
+			o.until[d.FD] += d.To - r.sent[d.FD] // what was discarded is not what comes
+		}
 		r.sent[d.FD], r.gapTo[d.FD] = d.To, d.To
 		r.moved()
 	}

@@ -67,6 +67,8 @@ type lease struct {
 	grace    *time.Timer   // ends a run without clients
 	hardEnd  *time.Timer
 	onEnd    []func()
+	terms    map[string]terms // of programs by their ID; see terms.go
+	termed   []string         // their IDs, the oldest first
 }
 
 // fateReleased is the fate of a lease whose owner ended it.

@@ -71,6 +71,7 @@ type relay struct {
 	joined    bool                // the exec was another relay's, and its input's offset is not known yet
 	ours      bool                // the exec started with this relay
 	made      time.Time           // when the relay was
+	agreed    bool                // limit and deadline are settled; see terms.go
 	heard     bool                // the runner's answer has come over this stream
 	limit     uint64              // what the program may write to both outputs together; 0: not known, or no limit
 	credit    uint64              // how far the client may send input
@@ -281,9 +282,8 @@ func (r *relay) leave(s *channel.ExecStream, why error) {
 func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecStream, error) {
 	r.mu.Lock()
 	r.heard = false
-	if r.overtime == nil && !r.start.AttachOnly {
-		// No answer at all is no way around the deadline.
-		r.watchDeadline(r.start.Timeout + deadlineSlack + reattachWindow)
+	if r.overtime == nil {
+		r.watchDeadline(r.unanswered())
 	}
 	st, code := r.start, r.code
 	st.Stdout.Acked, st.Stderr.Acked = r.sent[wire.Stdout], r.sent[wire.Stderr]

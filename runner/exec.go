@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
@@ -28,6 +29,7 @@ type execution struct {
 	in       *input // nil: the program reads end of file
 	out, err *output
 	budget   *budget // of both outputs
+	deadline time.Time
 
 	exited atomic.Bool   // the first process has ended
 	gone   chan struct{} // closed when the exec is forgotten
@@ -67,6 +69,7 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	outputs.Go(func() { e.out.fill(p.ours[1], &e.exited, e.gone, e.wake) })
 	outputs.Go(func() { e.err.fill(p.ours[2], &e.exited, e.gone, e.wake) })
 	e.mu.Lock()
+	e.deadline = time.Now().Add(timeout)
 	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
 	e.mu.Unlock()
 	go func() {
@@ -74,6 +77,15 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 		e.afterExit(st, p.ours, &outputs)
 	}()
 	return e, nil
+}
+
+// terms are what a broker is told of the exec when it opens a stream.
+func (e *execution) terms(started bool) channel.Started {
+	s := channel.Started{New: started, OutputLimit: int64(e.budget.limit)}
+	if e.ended() == nil {
+		s.Left = max(1, time.Until(e.deadline))
+	}
+	return s
 }
 
 // end asks the program to end, for the first reason given: SIGTERM to its

@@ -75,13 +75,16 @@ func (s *supervisor) bindLocked(b channel.Bind) error {
 // open finds the exec id, or starts it. started says that it is new.
 func (s *supervisor) open(id string, st channel.Start, code []byte) (e *execution, started bool, err error) {
 	if !st.AttachOnly {
-		for _, l := range []*sync.RWMutex{&s.rehearsing, &s.tidying} {
-			l.Lock()   // once whatever is going on is over
-			l.Unlock() //nolint:staticcheck // only to wait
-		}
+		// Once whatever is going on is over, and before anything else begins.
+		s.rehearsing.Lock()
+		s.tidying.Lock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !st.AttachOnly {
+		s.tidying.Unlock()
+		s.rehearsing.Unlock()
+	}
 	switch {
 	case st.Lease == "":
 		return nil, false, wire.Invalid("lease", 0, "a start names no lease")

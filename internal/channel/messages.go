@@ -86,6 +86,10 @@ type Start struct {
 type Started struct {
 	// New is false when the exec existed and this stream attached to it.
 	New bool `json:"new"`
+	// Left is how long the program may still run; 0: it has ended.
+	Left time.Duration `json:"left,omitempty"`
+	// OutputLimit is the program's, in bytes; 0: it has none.
+	OutputLimit int64 `json:"output_limit,omitempty"`
 }
 
 // Status describes the runner, for diagnosis.

@@ -21,24 +21,24 @@ const (
 )
 
 // endStuckShims ends the shims that may hang, while no containerd is there. One that was
-// asked to stop its sandbox when containerd was killed may do so for ever; the next
-// containerd asks each shim that it finds, without a bound, and would hang at its start.
-// Of a shim that is gone it clears away what is left. So the shims of pods that are being
-// deleted are ended, with all of the pod, and those that have no sandbox any more.
+// asked to start or stop its sandbox when containerd was killed may do so for ever; the
+// next containerd asks each shim that it finds, without a bound, and would hang at its
+// start. Of a shim that is gone it clears away what is left. So pods that do not run yet,
+// or are being deleted, are ended whole, and so are shims that have no sandbox any more.
 func (c *Cluster) endStuckShims(ctx context.Context) error {
 	pods, err := c.group.Pods()
 	if err != nil {
 		return err
 	}
-	leaving := c.leavingPods(ctx)
+	unsettled := c.unsettled(ctx)
 	for _, p := range pods {
-		if leaving[p.UID] {
+		if unsettled(p) {
 			if err := killAll(p.Processes); err != nil {
-				return fmt.Errorf("ending a pod that is being deleted: %w", err)
+				return fmt.Errorf("ending a pod that starts or stops: %w", err)
 			}
 		}
 	}
-	pods = slices.DeleteFunc(pods, func(p cgroups.Pod) bool { return leaving[p.UID] })
+	pods = slices.DeleteFunc(pods, unsettled)
 	pids, err := c.group.Processes()
 	if err != nil {
 		return err
@@ -59,18 +59,19 @@ func (c *Cluster) endStuckShims(ctx context.Context) error {
 	return nil
 }
 
-// leavingPods are the UIDs of pods that are being deleted, as far as the API server can
-// be asked: it may be away too.
-func (c *Cluster) leavingPods(ctx context.Context) map[string]bool {
+// unsettled tells which pods start or stop, as far as the API server can be asked: it may
+// be away too.
+func (c *Cluster) unsettled(ctx context.Context) func(cgroups.Pod) bool {
+	var settled map[string]bool
 	client, err := c.client()
-	if err != nil {
-		return nil
+	if err == nil {
+		settled, err = client.SettledPods(ctx)
 	}
-	leaving, err := client.LeavingPods(ctx)
 	if err != nil {
-		c.say("not known which pods are being deleted: %v", err)
+		c.say("not known which pods start or stop: %v", err)
+		return func(cgroups.Pod) bool { return false }
 	}
-	return leaving
+	return func(p cgroups.Pod) bool { return !settled[p.UID] }
 }
 
 func killAll(pids []int) error {

@@ -122,19 +122,18 @@ func (c *Client) NodeReady(ctx context.Context, node string) error {
 	return fmt.Errorf("node %s does not say yet whether it is ready", node)
 }
 
-// LeavingPods are the UIDs of the pods that are being deleted.
-func (c *Client) LeavingPods(ctx context.Context) (map[string]bool, error) {
+// SettledPods are the UIDs of the pods that run and are not being deleted.
+func (c *Client) SettledPods(ctx context.Context) (map[string]bool, error) {
 	pods, err := c.typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	leaving := map[string]bool{}
+	settled := map[string]bool{}
 	for i := range pods.Items {
-		if pods.Items[i].DeletionTimestamp != nil {
-			leaving[string(pods.Items[i].UID)] = true
-		}
+		p := &pods.Items[i]
+		settled[string(p.UID)] = p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning
 	}
-	return leaving, nil
+	return settled, nil
 }
 
 // DeploymentAvailable tells whether the newest form of a Deployment is in service.
