@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,7 @@ type seen struct {
 	action map[string]string // the last word on a test: run, pass, fail, skip
 	output map[string]string
 	rest   string // output of no test: the build's, or a panic's
+	broken bool   // the package failed, whatever its tests did: a TestMain, say
 }
 
 // maxOutput bounds what is kept of one test's output, in bytes: its first and its last
@@ -68,6 +70,8 @@ func read(r io.Reader) (seen, error) {
 		case "run", "pass", "fail", "skip":
 			if e.Test != "" {
 				s.action[e.Test] = e.Action
+			} else if e.Action == "fail" {
+				s.broken = true
 			}
 		case "output", "build-output":
 			if e.Test == "" {
@@ -95,12 +99,27 @@ func judge(tests []test, s seen) []result {
 		default:
 			r.verdict, r.output = failed, s.failure(t.name)
 		}
+		did := 0
 		for name, action := range s.action {
-			if action == "skip" && strings.HasPrefix(name, t.name+"/") {
+			switch {
+			case !strings.HasPrefix(name, t.name+"/"):
+			case action == "skip":
 				r.parts++
+			default:
+				did++
 			}
 		}
+		if r.verdict == passed && r.parts > 0 && did == 0 {
+			r.verdict, r.output = skipped, "each of its parts was skipped"
+		}
 		out = append(out, r)
+	}
+	if s.broken && !slices.ContainsFunc(out, func(r result) bool { return r.verdict == failed }) {
+		for i := range out {
+			if out[i].verdict == passed {
+				out[i].verdict, out[i].output = failed, "its package failed:\n"+s.rest
+			}
+		}
 	}
 	return out
 }

@@ -71,6 +71,7 @@ func TestVerdicts(t *testing.T) {
 {"Action":"run","Test":"TestGood"}
 {"Action":"run","Test":"TestGood/part"}
 {"Action":"skip","Test":"TestGood/part"}
+{"Action":"pass","Test":"TestGood/other"}
 {"Action":"pass","Test":"TestGood"}
 {"Action":"run","Test":"TestBad"}
 {"Action":"run","Test":"TestBad/part"}
@@ -139,4 +140,25 @@ func TestTestsAreRun(t *testing.T) {
 		names(page)
 		require.Error(t, run(t.Context(), []string{"-root", root}, &out), page)
 	}
+}
+
+// What the tests of a package say is not all: a TestMain can fail after them.
+func TestAPackageThatFailsAndPartsThatAreSkipped(t *testing.T) {
+	events := func(lines ...string) seen {
+		s, err := read(strings.NewReader(strings.Join(lines, "\n")))
+		require.NoError(t, err)
+		return s
+	}
+	verdicts := func(s seen) (all []verdict) {
+		for _, r := range judge([]test{{name: "TestA"}}, s) {
+			all = append(all, r.verdict)
+		}
+		return all
+	}
+	ran := `{"Action":"pass","Test":"TestA"}`
+	require.Equal(t, []verdict{passed}, verdicts(events(ran, `{"Action":"pass"}`)))
+	require.Equal(t, []verdict{failed}, verdicts(events(ran, `{"Action":"output","Output":"goroutines are left"}`, `{"Action":"fail"}`)))
+	part, other := `{"Action":"skip","Test":"TestA/x"}`, `{"Action":"pass","Test":"TestA/y"}`
+	require.Equal(t, []verdict{skipped}, verdicts(events(part, ran)))
+	require.Equal(t, []verdict{passed}, verdicts(events(part, other, ran)))
 }

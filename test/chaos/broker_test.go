@@ -32,6 +32,7 @@ type brokerProcess struct {
 	mu           sync.Mutex // guards the rest
 	cmd          *exec.Cmd
 	ended        chan struct{} // closed when it has ended and its log is read
+	leaving      bool          // it was killed, or asked to end
 	url, metrics string        // hosts and ports
 }
 
@@ -51,13 +52,18 @@ func (b *brokerProcess) start() error {
 	}
 	listening, ended := make(chan struct{}), make(chan struct{})
 	b.mu.Lock()
-	b.cmd, b.ended = cmd, ended
+	b.cmd, b.ended, b.leaving = cmd, ended, false
 	b.mu.Unlock()
 	go func() {
 		defer close(ended)
 		b.read(io.TeeReader(stderr, log), sync.OnceFunc(func() { close(listening) }))
 		_ = log.Close()
 		_ = cmd.Wait() // how it ended, stop asks the process state
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.leaving {
+			b.site.notes.died(fmt.Sprintf("%s ended by itself (%s), see %s", b.name, cmd.ProcessState, b.logs))
+		}
 	}()
 	late := time.NewTimer(startWithin)
 	defer late.Stop()
@@ -122,6 +128,13 @@ func (b *brokerProcess) address() string {
 	return b.url
 }
 
+// leave notes that its end is wanted.
+func (b *brokerProcess) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaving = true
+}
+
 // kill ends it as a crash would, and returns when it is gone.
 func (b *brokerProcess) kill() error {
 	b.mu.Lock()
@@ -132,6 +145,7 @@ func (b *brokerProcess) kill() error {
 		return nil
 	default:
 	}
+	b.leave()
 	if err := cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("killing %s: %w", b.name, err)
 	}
@@ -144,6 +158,7 @@ func (b *brokerProcess) stop() error {
 	b.mu.Lock()
 	cmd, ended := b.cmd, b.ended
 	b.mu.Unlock()
+	b.leave()
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		return fmt.Errorf("stopping %s: %w", b.name, err)
 	}

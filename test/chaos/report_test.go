@@ -67,6 +67,7 @@ func (s *suite) resolve() {
 		}
 	}
 	s.evidence.Told = maps.Clone(s.notes.told)
+	s.problems = append(s.problems, s.notes.dead...)
 }
 
 // report judges and says what came of it all.

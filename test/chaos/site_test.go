@@ -209,6 +209,13 @@ type notes struct {
 	mu       sync.Mutex // guards the rest
 	told     map[string]Told
 	requests map[string]string // execs by the requests for them
+	dead     []string          // brokers that ended by themselves
+}
+
+func (n *notes) died(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dead = append(n.dead, what)
 }
 
 func newNotes() *notes { return &notes{told: map[string]Told{}, requests: map[string]string{}} }
