@@ -114,3 +114,27 @@ func TestEchoOfTheChannel(t *testing.T) {
 		require.Equal(t, "again", string(f.Payload))
 	}
 }
+
+// Nor does the rehearsal of another language, which waited for the same, come before it.
+func TestNothingRunsBesideARehearsal(t *testing.T) {
+	needInterpreter(t, "python")
+	needInterpreter(t, "node")
+	python := modules(t, map[string]string{"slow": "import atexit, time\natexit.register(time.sleep, 0.8)"})
+	node := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(node, "slow.js"), []byte(`
+const busy = (ms) => { const end = Date.now() + ms; while (Date.now() < end); };
+busy(400);
+process.on('exit', () => busy(500));`), 0o600))
+	c := startRunner(t, plainPath, "PYTHONPATH="+python, "NODE_PATH="+node).openUnbound()
+	slow := []string{"slow"}
+	go func() { // it is the rehearsals that count
+		_, _ = c.Prepare(deadline(t), channel.Prepare{Spares: []string{"python", "node"}, Preload: map[string][]string{"python": slow, "node": slow}})
+	}()
+	require.Eventually(t, func() bool {
+		st, err := c.Status(deadline(t))
+		require.NoError(t, err)
+		return st.Execs > 0
+	}, soon, look, "no rehearsal begins")
+	r := run(t, c, "x", wire.Program{Argv: []string{"sh", "-c", "sleep 0.1; ls"}}, "")
+	require.Empty(t, r.stdout, "a rehearsal's script lies beside the program")
+}
