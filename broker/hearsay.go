@@ -91,7 +91,7 @@ func plain(s string) string {
 		s = s[:maxHearsay]
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) { // those that reorder text, too
 			return ' '
 		}
 		return r

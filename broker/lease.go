@@ -263,7 +263,7 @@ func (l *lease) record() {
 	if l.guarded != nil {
 		<-l.guarded // else the stock's last move of the end could come after this one
 	}
-	r := Record{Lease: l.id, Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until}
+	r := Record{Lease: l.id, Tenant: l.tenant, Kind: l.kind, Exec: l.exec, Boot: l.boot, Until: l.until, Bound: l.isBound()}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {

@@ -111,6 +111,8 @@ type Record struct {
 	Exec   string    `json:"exec,omitempty"` // the one exec of a run
 	Boot   string    `json:"boot"`
 	Until  time.Time `json:"until"`
+	// Bound says that the runner had said so when this was written.
+	Bound bool `json:"bound,omitempty"`
 }
 
 // LeaseKind says what ends a lease early.

@@ -139,7 +139,7 @@ func (r *relay) outlasting(ctx context.Context) (context.Context, func()) {
 	stop := context.AfterFunc(ctx, func() {
 		if starts && isClientGone(context.Cause(ctx)) {
 			r.lease.hurry()
-			r.awaitRunning()
+			r.awaitRunning(longer)
 		}
 		end(context.Cause(ctx))
 	})
@@ -151,13 +151,15 @@ func (r *relay) outlasting(ctx context.Context) (context.Context, func()) {
 
 // awaitRunning waits, for a client that has gone, until the program has started. If the
 // client comes back meanwhile it is waited for as long as that stays.
-func (r *relay) awaitRunning() {
+func (r *relay) awaitRunning(relayed context.Context) {
 	late := time.NewTimer(r.lease.startPatience())
 	defer late.Stop()
 	for {
 		select {
 		case <-r.running:
 			return
+		case <-relayed.Done():
+			return // it cannot start any more
 		case <-r.lease.dead:
 			return
 		case <-r.lease.pool.life.Done():

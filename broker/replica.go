@@ -131,7 +131,9 @@ func (b *Broker) enlist(p *pool, sb Sandbox, owned bool) *lease {
 	if l == nil {
 		l = newLease(p, sb, nil, *r)
 		l.guest = true
-		l.mark() // who wrote the record had bound it
+		if r.Bound {
+			l.mark()
+		}
 		b.leases[name] = l
 		defer l.onceEnded(func() { b.forget(name, l) })
 	}

@@ -31,6 +31,7 @@ type execution struct {
 	budget   *budget // of both outputs
 	deadline time.Time
 
+	struck atomic.Bool   // a client has sent SIGKILL
 	exited atomic.Bool   // the first process has ended
 	gone   chan struct{} // closed when the exec is forgotten
 	told   chan struct{} // closed when a reader has been sent the ending
@@ -117,7 +118,12 @@ func (e *execution) kill(reason wire.Reason, message string) {
 }
 
 // signal passes a signal to the program's group.
-func (e *execution) signal(sig unix.Signal) { e.sup.reaper.kill(e.pid, true, sig) }
+func (e *execution) signal(sig unix.Signal) {
+	if sig == unix.SIGKILL {
+		e.struck.Store(true)
+	}
+	e.sup.reaper.kill(e.pid, true, sig)
+}
 
 // maxHeard bounds the signals of which an exec remembers the number. Several clients
 // that come back, each with all it may send again, have room.
@@ -226,7 +232,7 @@ func (e *execution) makeEnding(st exitStatus, wall time.Duration) *wire.Ending {
 		if e.stop == wire.ReasonSignaled {
 			n.Signal = unix.SignalName(unix.SIGKILL)
 		}
-	case st.status.Signaled() && st.status.Signal() == unix.SIGKILL && kernelKills() > e.kills:
+	case st.status.Signaled() && st.status.Signal() == unix.SIGKILL && !e.struck.Load() && kernelKills() > e.kills:
 		n.Reason, n.Message = wire.ReasonOOM, "the kernel killed it: the sandbox reached its memory limit"
 	case st.status.Signaled():
 		n.Reason, n.Signal = wire.ReasonSignaled, unix.SignalName(st.status.Signal())

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"errors"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -119,10 +117,7 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 		n, err := r.Read(space)
 		o.commit(o.budget.take(n)) // what lies beyond is read and dropped
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
-				return
-			}
-			return // a pipe has no other lasting error; what came is kept
+			return // the end, or the time for it is over; what came is kept
 		}
 		wake()
 		if pause := f.pause(n, n == len(space)); pause > 0 && !exited.Load() {

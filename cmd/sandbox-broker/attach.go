@@ -25,8 +25,9 @@ func newAttachCommand(s streams) *cobra.Command {
 		Long: `Take up the output of a program by the handle that run or exec printed with
 --print-handle.
 
-The output that nobody has acknowledged yet comes first, or what follows the given
-offsets. Whoever had the output before is told that another reader has it now. To
+Its output comes from the given offsets on, by default from its beginning. What its
+reader before has acknowledged is not kept: an attach before that is refused, and the
+error says from which offset there is output. Whoever had the output before is told that another reader has it now. To
 interrupt this command ends the program, as it does with run. Exit codes are those
 of run.`,
 		Example: `  sandbox-broker exec --print-handle "$lease" -- ./train 2>handle &
