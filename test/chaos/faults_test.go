@@ -88,7 +88,7 @@ func (s *suite) make(ctx context.Context, step Step) (targets []string, what str
 	case RestartAPIServer:
 		return nil, "kube-apiserver", s.restart(ctx, "kube-apiserver")
 	case RestartContainerd:
-		return nil, "containerd", s.restart(ctx, "containerd")
+		return s.restartContainerd(ctx)
 	case RestartKubelet:
 		return nil, "kubelet", s.restart(ctx, "kubelet")
 	case RestartController:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,12 +24,50 @@ const evictedWithin = 30 * time.Second
 // restart kills a process of the local cluster, by the cluster's own record, and has
 // it started again.
 func (s *suite) restart(ctx context.Context, name string) error {
+	_, err := s.restarted(ctx, name)
+	return err
+}
+
+// restarted is restart, and returns what was said.
+func (s *suite) restarted(ctx context.Context, name string) (said string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(root(), "bin", "cluster"), "restart", name)
 	cmd.Dir = s.project
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("bin/cluster restart %s: %w: %s", name, err, shorten(string(text)))
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("bin/cluster restart %s: %w: %s", name, err, shorten(string(text)))
 	}
-	return s.recovered(ctx)
+	return string(text), s.recovered(ctx)
+}
+
+// hungShim finds, in what `bin/cluster restart containerd` says, the pods whose shims hung
+// after it and were ended.
+var hungShim = regexp.MustCompile(`a shim that hung, of pod (\S+)`)
+
+// restartContainerd is on the pods whose shims hung: that is gVisor's doing, and a fault on
+// them like any other.
+func (s *suite) restartContainerd(ctx context.Context) (targets []string, what string, err error) {
+	var pods corev1.PodList
+	if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return nil, "", fmt.Errorf("listing the pods: %w", err)
+	}
+	claims, err := s.claims(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	said, err := s.restarted(ctx, "containerd")
+	for _, m := range hungShim.FindAllStringSubmatch(said, -1) {
+		for i := range pods.Items {
+			if string(pods.Items[i].UID) != m[1] {
+				continue
+			}
+			for j := range claims {
+				if podOf(&claims[j]) == pods.Items[i].Name {
+					targets = append(targets, claims[j].Name)
+				}
+			}
+		}
+	}
+	return targets, fmt.Sprintf("containerd, %d shims hung", len(hungShim.FindAllString(said, -1))), err
 }
 
 // drain cordons the node, evicts every sandbox on it, and uncordons it.

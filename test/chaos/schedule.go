@@ -52,8 +52,9 @@ var (
 	costly = []FaultKind{RestartAPIServer, RestartAPIServer, RestartContainerd, RestartContainerd, RestartKubelet, RestartKubelet, RestartController, Drain}
 )
 
-// onAPod are the faults after which a program of the same sandbox may be lost.
-var onAPod = map[FaultKind]bool{KillRunner: true, DeletePod: true, DeleteClaim: true, Drain: true}
+// onAPod are the faults after which a program of the same sandbox may be lost: of a
+// restarted containerd only those whose shim hung.
+var onAPod = map[FaultKind]bool{KillRunner: true, DeletePod: true, DeleteClaim: true, Drain: true, RestartContainerd: true}
 
 // Step is one fault to come.
 type Step struct {

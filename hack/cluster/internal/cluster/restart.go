@@ -30,7 +30,7 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 	return c.stage(ctx, "restart "+name, func(ctx context.Context) error {
 		var between func() error
 		if name == containerd {
-			between = func() error { return c.endStuckShims(ctx) }
+			between = func() error { return c.endHungShims(ctx) }
 		}
 		revive, err := c.keeper.Restart(ctx, name, between)
 		if err != nil {

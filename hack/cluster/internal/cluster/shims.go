@@ -3,116 +3,136 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/cgroups"
 )
 
 const (
-	// gVisor's shim of one pod, and its process for the pod's sandbox.
-	shimProgram    = "containerd-shim-runsc-v1"
-	sandboxProgram = "runsc-sandbox"
+	// shimProgram is gVisor's shim, one process for each container.
+	shimProgram = "containerd-shim-runsc-v1"
+	// shimPatience is how long one may take to answer.
+	shimPatience = 2 * time.Second
+	// shimTasks are the folders of containers, in containerd's state.
+	shimTasks = "io.containerd.runtime.v2.task/k8s.io"
 )
 
-// endStuckShims ends the shims that may hang, while no containerd is there. One that was
-// asked to start or stop its sandbox when containerd was killed may do so for ever; the
-// next containerd asks each shim that it finds, without a bound, and would hang at its
-// start. Of a shim that is gone it clears away what is left. So pods that do not run yet,
-// or are being deleted, are ended whole, and so are shims that have no sandbox any more.
-func (c *Cluster) endStuckShims(ctx context.Context) error {
+// endHungShims ends the shims that do not answer, while no containerd is there. One in
+// which an exec was starting when containerd was killed never lets go of that exec's lock
+// (gvisor.dev/gvisor/pkg/shim/v1/proc); the next containerd asks each shim for its
+// processes, without a bound, and would hang at its start. Of a shim that is gone it
+// clears away what is left, and the pod has failed. Each such pod is named: its end is
+// nobody else's doing.
+func (c *Cluster) endHungShims(context.Context) error {
+	pids, err := c.shims()
+	if err != nil {
+		return err
+	}
 	pods, err := c.group.Pods()
 	if err != nil {
 		return err
 	}
-	unsettled := c.unsettled(ctx)
-	for _, p := range pods {
-		if unsettled(p) {
-			if err := killAll(p.Processes); err != nil {
-				return fmt.Errorf("ending a pod that starts or stops: %w", err)
-			}
+	for id, pid := range pids {
+		if shimAnswersAt(filepath.Join(c.dirs.ContainerdState(), shimTasks, id, "bootstrap.json"), id) {
+			continue
 		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("ending the shim %d, which hangs: %w", pid, err)
+		}
+		c.say("ended a shim that hung, of pod %s", podOf(pods, id))
 	}
-	pods = slices.DeleteFunc(pods, unsettled)
+	return nil
+}
+
+// shims are the processes of the cluster's shims, by their container's ID.
+func (c *Cluster) shims() (map[string]int, error) {
 	pids, err := c.group.Processes()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lines := map[int][][]byte{}
+	shims := map[string]int{}
 	for _, pid := range pids {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil { // else it has just ended
-			lines[pid] = bytes.Split(bytes.TrimSuffix(text, []byte{0}), []byte{0})
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue // it has just ended
+		}
+		if id := shimID(bytes.Split(bytes.TrimSuffix(text, []byte{0}), []byte{0})); id != "" {
+			shims[id] = pid
 		}
 	}
-	stuck := emptyShims(lines, pods)
-	if err := killAll(stuck); err != nil {
-		return fmt.Errorf("ending a shim that has no sandbox: %w", err)
-	}
-	if len(stuck) > 0 {
-		c.say("ended %d shims without a sandbox", len(stuck))
-	}
-	return nil
+	return shims, nil
 }
 
-// unsettled tells which pods start or stop, as far as the API server can be asked: it may
-// be away too.
-func (c *Cluster) unsettled(ctx context.Context) func(cgroups.Pod) bool {
-	var settled map[string]bool
-	client, err := c.client()
-	if err == nil {
-		settled, err = client.SettledPods(ctx)
-	}
-	if err != nil {
-		c.say("not known which pods start or stop: %v", err)
-		return func(cgroups.Pod) bool { return false }
-	}
-	return func(p cgroups.Pod) bool { return !settled[p.UID] }
-}
-
-func killAll(pids []int) error {
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("process %d: %w", pid, err)
-		}
-	}
-	return nil
-}
-
-// emptyShims finds, among command lines by process, the shims without a sandbox. Each
-// container has a shim, and all of a pod's containers have one sandbox.
-func emptyShims(lines map[int][][]byte, pods []cgroups.Pod) []int {
-	shims := map[string]int{} // by the container's ID
-	sandboxes := map[int]bool{}
-	for pid, args := range lines {
-		switch filepath.Base(string(args[0])) {
-		case shimProgram:
-			shims[shimID(args)] = pid
-		case sandboxProgram:
-			sandboxes[pid] = true
-		}
-	}
-	for _, p := range pods {
-		if slices.ContainsFunc(p.Processes, func(pid int) bool { return sandboxes[pid] }) {
-			for _, id := range p.Containers {
-				delete(shims, id)
-			}
-		}
-	}
-	delete(shims, "")
-	return slices.Sorted(maps.Values(shims))
-}
-
-// shimID is the value of a shim's flag -id; empty without one.
+// shimID is the value of a shim's flag -id; empty for another program, or without one.
 func shimID(args [][]byte) string {
+	if filepath.Base(string(args[0])) != shimProgram {
+		return ""
+	}
 	for i, a := range args[:len(args)-1] {
 		if string(a) == "-id" {
 			return string(args[i+1])
 		}
 	}
 	return ""
+}
+
+// podOf finds the pod of a container.
+func podOf(pods []cgroups.Pod, container string) string {
+	for _, p := range pods {
+		if slices.Contains(p.Containers, container) {
+			return p.UID
+		}
+	}
+	return "unknown"
+}
+
+// shimAnswersAt asks a shim for its container's processes, as containerd does at its start. The
+// answer does not matter.
+func shimAnswersAt(bootstrap, id string) bool {
+	text, err := os.ReadFile(bootstrap)
+	if err != nil {
+		return true // it has gone, or is not there yet
+	}
+	var at struct{ Address string }
+	if err := json.Unmarshal(text, &at); err != nil {
+		return true
+	}
+	conn, err := net.DialTimeout("unix", strings.TrimPrefix(at.Address, "unix://"), shimPatience)
+	if err != nil {
+		return true // it has gone: containerd sees that
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(shimPatience))
+	if _, err := conn.Write(pidsRequest(id)); err != nil {
+		return true
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// pidsRequest is the call Pids of containerd's task service, in ttrpc's framing
+// (github.com/containerd/ttrpc, PROTOCOL.md): length, stream, type and flags, then a
+// Request of service, method and payload.
+func pidsRequest(id string) []byte {
+	request := slices.Concat(field(1, "containerd.task.v2.Task"), field(2, "Pids"), field(3, string(field(1, id))))
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(request)))
+	b = binary.BigEndian.AppendUint32(b, 1)
+	return append(append(b, 1, 0), request...)
+}
+
+// field is one of a protobuf message, of bytes or text.
+func field(number int, value string) []byte {
+	b := binary.AppendUvarint(nil, uint64(number)<<3|2)
+	return append(binary.AppendUvarint(b, uint64(len(value))), value...)
 }

@@ -2,6 +2,10 @@ package cluster
 
 import (
 	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,25 +13,54 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/hack/cluster/internal/cgroups"
 )
 
-func TestEmptyShims(t *testing.T) {
-	const shim = "/cache/containerd-shim-runsc-v1 -namespace k8s.io -address /run/containerd.sock -id "
-	lines := map[int][][]byte{}
-	for pid, line := range map[int]string{
-		1:  shim + "full",
-		2:  "runsc-sandbox --root=/run/x boot --bundle=/b full",
-		3:  shim + "program-of-full",
-		4:  shim + "empty",
-		5:  "runsc-gofer --root=/run/x gofer empty",
-		6:  shim + "program-of-empty",
-		7:  "/cache/containerd-shim-runc-v2 -namespace k8s.io -id other",
-		8:  "/cache/containerd-shim-runsc-v1 -v",
-		9:  "/cache/kubelet -id empty",
-		10: shim + "of-no-pod",
+func TestShimID(t *testing.T) {
+	for line, id := range map[string]string{
+		"/cache/containerd-shim-runsc-v1 -namespace k8s.io -address /run/containerd.sock -id abc": "abc",
+		"/cache/containerd-shim-runc-v2 -namespace k8s.io -id other":                              "",
+		"/cache/containerd-shim-runsc-v1 -v":                                                      "",
+		"/cache/kubelet -id abc":                                                                  "",
 	} {
-		lines[pid] = bytes.Split([]byte(line), []byte(" "))
+		require.Equal(t, id, shimID(bytes.Split([]byte(line), []byte(" "))))
 	}
-	require.Equal(t, []int{4, 6, 10}, emptyShims(lines, []cgroups.Pod{
-		{Containers: []string{"program-of-full", "full"}, Processes: []int{77, 2}},
-		{Containers: []string{"empty", "program-of-empty"}, Processes: []int{5}},
-	}))
+}
+
+func TestPodOfAContainer(t *testing.T) {
+	pods := []cgroups.Pod{{UID: "u1", Containers: []string{"a"}}, {UID: "u2", Containers: []string{"b", "c"}}}
+	require.Equal(t, "u2", podOf(pods, "c"))
+	require.Equal(t, "unknown", podOf(pods, "d"))
+}
+
+// A shim that takes the question and says nothing hangs; one that is not there does not.
+func TestAnswers(t *testing.T) {
+	dir := t.TempDir()
+	bootstrap := filepath.Join(dir, "bootstrap.json")
+	require.True(t, shimAnswersAt(bootstrap, "abc"), "there is none")
+	socket := filepath.Join(dir, "s")
+	text, err := json.Marshal(map[string]any{"version": 3, "address": "unix://" + socket, "protocol": "ttrpc"})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(bootstrap, text, 0o600))
+	require.True(t, shimAnswersAt(bootstrap, "abc"), "it has gone")
+
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer l.Close()
+	says := make(chan []byte, 2)
+	says <- []byte{0}
+	says <- nil
+	asked := make(chan []byte, 2)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 128)
+			n, _ := conn.Read(b)
+			asked <- b[:n]
+			_, _ = conn.Write(<-says)
+		}
+	}()
+	require.True(t, shimAnswersAt(bootstrap, "abc"))
+	require.Equal(t, "\x00\x00\x00\x26\x00\x00\x00\x01\x01\x00\x0a\x17containerd.task.v2.Task\x12\x04Pids\x1a\x05\x0a\x03abc", string(<-asked))
+	require.False(t, shimAnswersAt(bootstrap, "abc"))
 }

@@ -122,20 +122,6 @@ func (c *Client) NodeReady(ctx context.Context, node string) error {
 	return fmt.Errorf("node %s does not say yet whether it is ready", node)
 }
 
-// SettledPods are the UIDs of the pods that run and are not being deleted.
-func (c *Client) SettledPods(ctx context.Context) (map[string]bool, error) {
-	pods, err := c.typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	settled := map[string]bool{}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		settled[string(p.UID)] = p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning
-	}
-	return settled, nil
-}
-
 // DeploymentAvailable tells whether the newest form of a Deployment is in service.
 func (c *Client) DeploymentAvailable(ctx context.Context, namespace, name string) error {
 	d, err := c.typed.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
