@@ -103,10 +103,12 @@ func New(ctx, life context.Context, o Options) (*Provider, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Provider{opts: o, log: o.Log, waiting: map[types.UID]chan struct{}{}, known: map[types.UID]broker.SandboxID{}}
-	if err := p.connect(); err != nil {
-		return nil, err
-	}
-	if err := p.observe(ctx); err != nil {
+	if err := whileOutOfReach(ctx, p.log, func() error {
+		if err := p.connect(); err != nil {
+			return err
+		}
+		return p.observe(ctx)
+	}); err != nil {
 		return nil, err
 	}
 	go func() {
