@@ -125,7 +125,7 @@ type settings struct {
 func TestShort(t *testing.T) {
 	each := slices.Compact(slices.Sorted(slices.Values(cheap)))
 	run(t, settings{
-		seed: seedOf(t, 1), lasts: 35 * time.Second, workers: 4, longest: 6 * time.Second, ttl: 50 * time.Second,
+		seed: seedOf(t, 1), lasts: 45 * time.Second, workers: 4, longest: 6 * time.Second, ttl: 75 * time.Second,
 		cuts: pauses{3 * time.Second, 8 * time.Second}, others: pauses{2 * time.Second, 6 * time.Second},
 		kinds: [][]FaultKind{each}, together: 12,
 	})
