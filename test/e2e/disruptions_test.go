@@ -78,7 +78,7 @@ func loseNode(t *testing.T, _ extensionsv1beta1.SandboxClaim, pod string) {
 }
 
 // makeFor makes an object for as long as a test lasts.
-func makeFor(t *testing.T, o client.Object) {
+func makeFor(t testing.TB, o client.Object) {
 	t.Helper()
 	require.NoError(t, k8s.Create(within(t, time.Minute), o))
 	t.Cleanup(func() {
@@ -100,10 +100,16 @@ func awaitBrokerInCluster(t *testing.T) {
 // in it: each claim starts a pod of its own.
 func spoiledPool(t *testing.T, pool string, spoil func(*testing.T, *corev1.PodSpec)) {
 	t.Helper()
+	poolLike(t, pool, func(pod *corev1.PodSpec) { spoil(t, pod) })
+}
+
+// poolLike makes an empty warm pool with a changed template.
+func poolLike(t testing.TB, pool string, change func(*corev1.PodSpec)) {
+	t.Helper()
 	var good extensionsv1beta1.SandboxTemplate
 	require.NoError(t, k8s.Get(within(t, time.Minute), client.ObjectKey{Namespace: namespace, Name: warmPool}, &good))
 	template := &extensionsv1beta1.SandboxTemplate{ObjectMeta: metav1.ObjectMeta{Name: "e2e-" + pool, Namespace: namespace}, Spec: *good.Spec.DeepCopy()}
-	spoil(t, &template.Spec.PodTemplate.Spec)
+	change(&template.Spec.PodTemplate.Spec)
 	makeFor(t, template)
 	makeFor(t, &extensionsv1beta1.SandboxWarmPool{
 		ObjectMeta: metav1.ObjectMeta{Name: template.Name, Namespace: namespace},

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -21,8 +23,9 @@ import (
 )
 
 const (
-	// heldLeases is how many leases BenchmarkHeldLeases holds, each by a real exec stream.
-	heldLeases = 50
+	// heldLeases is how many leases BenchmarkHeldLeases holds, each by a real exec stream:
+	// about as many sandboxes as the local cluster's node takes.
+	heldLeases = 25
 	// heldStarts is how many of them are acquired at once.
 	heldStarts = 4
 	// heldIdle is how long it watches them, and nothing before that, idle.
@@ -36,6 +39,9 @@ const (
 //
 //	make e2e TESTFLAGS='-run NONE -bench HeldLeases -benchtime 1x'
 func BenchmarkHeldLeases(b *testing.B) {
+	poolLike(b, "many", func(pod *corev1.PodSpec) { // what they ask for must fit on a small node
+		pod.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("10m")
+	})
 	broker, err := startBroker(b.TempDir(), "e2e-held")
 	require.NoError(b, err)
 	defer func() { require.NoError(b, broker.stop()) }()

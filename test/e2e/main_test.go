@@ -170,7 +170,7 @@ pools:
   detachGrace: %[5]s
 - {name: missing, warmPool: no-such-pool}
 # That of BenchmarkHeldLeases.
-- {name: many, warmPool: %[4]s, maxSandboxes: 50, cold: allow, readyTimeout: 3m, queue: {timeout: 5m}}
+- {name: many, warmPool: e2e-many, maxSandboxes: 50, cold: allow, readyTimeout: 3m, queue: {timeout: 5m}}
 # Those of TestAcquireErrors.
 - {name: no-image, warmPool: e2e-no-image}
 - {name: no-node, warmPool: e2e-no-node}
@@ -297,7 +297,7 @@ func newClient(t *testing.T) *sandboxclient.Client {
 }
 
 // within bounds a test.
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
