@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -22,25 +23,18 @@ const (
 // whileOutOfReach tries again for as long as the API server cannot be reached, at most
 // for reachPatience or until ctx ends. What it says counts at once.
 func whileOutOfReach(ctx context.Context, log *slog.Logger, try func() error) error {
-	patience := time.NewTimer(reachPatience)
-	defer patience.Stop()
-	for {
-		err := try()
-		if err == nil || !outOfReach(err) {
-			return err
+	var last error
+	_ = wait.PollUntilContextTimeout(ctx, reachPause, reachPatience, true, func(context.Context) (bool, error) {
+		if last = try(); outOfReach(last) {
+			log.Warn("the API server cannot be reached yet", "error", last)
+			return false, nil
 		}
-		log.Warn("the API server cannot be reached yet", "error", err)
-		pause := time.NewTimer(reachPause)
-		select {
-		case <-pause.C:
-		case <-patience.C:
-			pause.Stop()
-			return err
-		case <-ctx.Done():
-			pause.Stop()
-			return errors.Join(err, ctx.Err())
-		}
+		return true, nil
+	})
+	if last != nil {
+		return errors.Join(last, ctx.Err())
 	}
+	return nil
 }
 
 // outOfReach reports whether an error is that of the way to the API server, or its word
