@@ -34,10 +34,11 @@ const forwardTimeout = 15 * time.Second
 const maxHeld = 16
 
 // startPatience bounds how long a program whose client has gone may still be on its way
-// to the sandbox: the client has its handle, and may come back for it. A run has its
-// grace if that is longer, a program in a lease as long as a channel may be lost.
+// to the sandbox: the client has its handle, and may come back for it.
 const startPatience = 5 * time.Second
 
+// startPatience is that bound for a lease: a run has its grace if that is longer, a
+// program in a lease as long as a channel may be lost.
 func (l *lease) startPatience() time.Duration {
 	if l.kind == KindRun {
 		return max(startPatience, l.pool.cfg.DetachGrace)

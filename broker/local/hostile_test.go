@@ -5,7 +5,6 @@ package local_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,27 +31,11 @@ func TestHostileProgramsHarmTheirOwnLeaseAtMost(t *testing.T) {
 			lease, err := s.Acquire(ctx, "test")
 			require.NoError(t, err)
 			defer func() { require.NoError(t, lease.Release(within(t, time.Minute))) }()
-			var out strings.Builder
-			cmd := lease.Script("python", p.Source)
-			cmd.Timeout = p.Timeout
-			if p.Prints != "" {
-				cmd.Stdout, cmd.Stderr = &out, &out
-			}
-			began, ended := time.Now(), make(chan error, 1)
-			go func() { ended <- cmd.Run(ctx) }()
-			n := witness.Until(t, ended)
-			t.Logf("%s after %s: %s %s", n.Reason, time.Since(began).Round(10*time.Millisecond), n.Cause, n.Message)
-			require.Contains(t, p.Reasons, n.Reason)
-			require.Less(t, time.Since(began), p.Timeout+20*time.Second)
+			n := p.Attack(ctx, t, lease, witness, 20*time.Second)
 			if n.Reason == wire.ReasonLost {
 				require.Equal(t, wire.CauseRunnerKilled, n.Cause)
-				require.False(t, n.Complete)
-			}
-			if p.Prints != "" {
-				require.Equal(t, p.Prints, out.String())
 			}
 			if p.Survives {
-				require.True(t, n.Complete)
 				left, err := lease.Script("shell", "cat /proc/[0-9]*/comm | grep -c python").Output(ctx)
 				require.Equal(t, "1\n", string(left), "%v: nothing is left but the spare", err)
 			}

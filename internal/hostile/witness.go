@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,34 @@ const (
 	// witnessLife bounds the whole of it; pools allow no program more by default.
 	witnessLife = 5 * time.Minute
 )
+
+// Attack runs the program in a lease, under the eyes of a witness, and checks that it ends
+// as it can, at most late after its timeout.
+func (p Program) Attack(ctx context.Context, t *testing.T, lease *sandboxclient.Lease, w *Witness, late time.Duration) sandboxclient.Ending {
+	t.Helper()
+	var out strings.Builder
+	cmd := lease.Script("python", p.Source)
+	cmd.Timeout = p.Timeout
+	if p.Prints != "" {
+		cmd.Stdout, cmd.Stderr = &out, &out
+	}
+	began, ended := time.Now(), make(chan error, 1)
+	go func() { ended <- cmd.Run(ctx) }()
+	n := w.Until(t, ended)
+	t.Logf("%s after %s: %s %s", n.Reason, time.Since(began).Round(10*time.Millisecond), n.Cause, n.Message)
+	require.Contains(t, p.Reasons, n.Reason)
+	require.Less(t, time.Since(began), p.Timeout+late)
+	if n.Reason == sandboxclient.ReasonLost {
+		require.False(t, n.Complete)
+	}
+	if p.Prints != "" {
+		require.Equal(t, p.Prints, out.String())
+	}
+	if p.Survives {
+		require.True(t, n.Complete)
+	}
+	return n
+}
 
 // NewWitness starts the witness in a lease. At the test's end it must end well.
 func NewWitness(t *testing.T, lease *sandboxclient.Lease) *Witness {
