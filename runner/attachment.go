@@ -194,11 +194,8 @@ func (a *attachment) send(ctx context.Context) error {
 		if err := a.out.Flush(); err != nil {
 			return err
 		}
-		if ended {
-			a.exec.tellOnce()
-			if a.isConfirmed() {
-				return nil
-			}
+		if ended && a.isConfirmed() {
+			return nil
 		}
 		if _, err := a.wait(ctx, nil); err != nil {
 			return err

@@ -34,9 +34,6 @@ type execution struct {
 	struck atomic.Bool   // a client has sent SIGKILL
 	exited atomic.Bool   // the first process has ended
 	gone   chan struct{} // closed when the exec is forgotten
-	told   chan struct{} // closed when a reader has been sent the ending
-	// tellOnce closes told.
-	tellOnce func()
 
 	mu     sync.Mutex // guards the rest
 	stop   wire.Reason
@@ -58,10 +55,9 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	b := &budget{limit: uint64(prog.OutputLimit)}
 	e := &execution{
 		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, kills: kills, scratch: c.scratch, budget: b,
-		out: newOutput(prog.Retention, b), err: newOutput(prog.Retention, b), gone: make(chan struct{}), told: make(chan struct{}),
+		out: newOutput(prog.Retention, b), err: newOutput(prog.Retention, b), gone: make(chan struct{}),
 	}
 	b.over = func() { e.kill(wire.ReasonOutputLimit, "") }
-	e.tellOnce = sync.OnceFunc(func() { close(e.told) })
 	if prog.Stdin {
 		e.in = newInput(e.wake)
 		go e.in.feed(p.ours[0], e.gone)
@@ -69,13 +65,19 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	var outputs sync.WaitGroup
 	outputs.Go(func() { e.out.fill(p.ours[1], &e.exited, e.gone, e.wake) })
 	outputs.Go(func() { e.err.fill(p.ours[2], &e.exited, e.gone, e.wake) })
+	read := make(chan struct{})
+	go func() {
+		outputs.Wait()
+		s.reaper.look() // it has mostly ended then, and its signal is on its way
+		close(read)
+	}()
 	e.mu.Lock()
 	e.deadline = time.Now().Add(timeout)
 	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
 	e.mu.Unlock()
 	go func() {
 		st := <-p.ended
-		e.afterExit(st, p.ours, &outputs)
+		e.afterExit(st, p, read)
 	}()
 	return e, nil
 }
@@ -150,30 +152,28 @@ func (e *execution) signalOnce(number uint64, sig unix.Signal) {
 // end before something it left behind is taken to hold them.
 const leftoverPause = 5 * time.Millisecond
 
+// tidyPause is how long what can wait waits for the ending to arrive: whatever the sandbox
+// does meanwhile holds up those that carry it.
+const tidyPause = 10 * time.Millisecond
+
 // afterExit ends the exec once its first process has ended: the output is read to its
-// end, the ending made, and what the program left behind killed. That comes last if
-// nothing of it holds an output, so that nobody waits for it but the next program.
-func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.WaitGroup) {
+// end, which closes read, the ending made, and what the program left behind killed. That comes last if nothing of it holds an output, so that
+// nobody waits for it but the next program.
+func (e *execution) afterExit(st exitStatus, p launched, read <-chan struct{}) {
 	e.exited.Store(true)
 	wall := time.Since(e.started)
 	e.mu.Lock()
 	e.timer.Stop()
 	e.mu.Unlock()
-	read := make(chan struct{})
-	go func() {
-		outputs.Wait()
-		close(read)
-	}()
 	e.sup.tidying.RLock()
 	late := time.NewTimer(leftoverPause)
 	defer late.Stop()
 	select {
 	case <-read:
 		e.finish(st, wall)
-		// The reader first: the runner has one processor.
-		late.Reset(leftoverPause)
+		late.Reset(tidyPause)
 		select {
-		case <-e.told:
+		case <-e.gone:
 		case <-late.C:
 		}
 		e.sup.killTree(e.id)
@@ -183,11 +183,15 @@ func (e *execution) afterExit(st exitStatus, ours [3]*os.File, outputs *sync.Wai
 		e.sup.tidying.RUnlock()
 		// The fillers see exited before their next read; this is for the one they
 		// may be waiting in.
-		for _, f := range ours[1:] {
+		for _, f := range p.ours[1:] {
 			_ = f.SetReadDeadline(time.Now().Add(strayTimeout))
 		}
 		<-read // which a reader that does not take the output can put off
 		e.finish(st, wall)
+	}
+	closeAll(nil, p.ours[1:]) // input closes its own
+	if p.spare != nil {
+		closeAll(nil, p.spare.over)
 	}
 }
 

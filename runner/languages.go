@@ -1,16 +1,15 @@
 package runner
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -46,6 +45,10 @@ var languages = map[string]language{
 	"shell":  {script: "main.sh", interpreter: []string{"bash", "sh"}, spare: bashSpare, spareStdin: true, spareBare: "bash", rehearsal: "echo 2; echo 1 >&2"},
 }
 
+// endOfDirectory is in every ZIP archive, which Python runs as well as code: see
+// "end of central directory" in PKWARE's APPNOTE, 4.3.16.
+var endOfDirectory = []byte("PK\x05\x06")
+
 // maxScripts bounds the names tried for a script.
 const maxScripts = 1000
 
@@ -64,6 +67,7 @@ type command struct {
 	args     []string          // after the script's name
 	extra    map[string]string // the request's variables: the last of env but its mark
 	dirInfo  os.FileInfo       // of dir
+	archive  bool              // Python may take the script for one
 }
 
 // resolve turns a program into a command. The code, if any, is written into the
@@ -100,19 +104,9 @@ func (s *supervisor) resolve(id string, p *wire.Program, code []byte) (command, 
 	}
 	c.scratch = filepath.Join(c.dir, name)
 	c.language, c.args, c.extra, c.dirInfo = p.Language, p.Argv, p.Env, st
+	c.archive = bytes.Contains(code, endOfDirectory)
 	c.argv = append(append(append(c.argv, l.flags...), name), p.Argv...)
 	return c, nil
-}
-
-// find looks for a language's interpreter and makes it the command.
-func (c *command) find(l language) bool {
-	for _, name := range l.interpreter {
-		c.argv = []string{name}
-		if c.lookPath() == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // known lists the languages whose interpreter is there, sorted.
@@ -128,29 +122,6 @@ func (s *supervisor) known() []string {
 	return names
 }
 
-// lookPath finds argv[0] as execvp(3) would, in the program's PATH and directory.
-func (c *command) lookPath() error {
-	name := c.argv[0]
-	if strings.Contains(name, "/") {
-		c.path = name
-		if !filepath.IsAbs(name) {
-			c.path = filepath.Join(c.dir, name)
-		}
-		if err := unix.Access(c.path, unix.X_OK); err != nil {
-			return wire.Invalid("program.argv", 0, "%q cannot be executed in the sandbox: %v", name, err)
-		}
-		return nil
-	}
-	for _, dir := range filepath.SplitList(lookup(c.env, "PATH")) {
-		path := filepath.Join(dir, name)
-		if st, err := os.Stat(path); err == nil && !st.IsDir() && unix.Access(path, unix.X_OK) == nil {
-			c.path = path
-			return nil
-		}
-	}
-	return wire.Invalid("program.argv", 0, "%q is not found on the sandbox's PATH: %v", name, exec.ErrNotFound)
-}
-
 // writeScript writes code to a new file in dir, never over one that is there.
 func writeScript(dir, name string, code []byte) (string, error) {
 	base, ext := strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name)
@@ -159,22 +130,11 @@ func writeScript(dir, name string, code []byte) (string, error) {
 			name = fmt.Sprintf("%s-%d%s", base, i, ext)
 		}
 		path := filepath.Join(dir, name)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if os.IsExist(err) {
+		err := createRaw(path, code, 0o600)
+		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
 		if err != nil {
-			return "", wire.Errorf(wire.CodeUnavailable, "the code could not be written to the workspace: %v", err)
-		}
-		n, err := f.Write(code)
-		if err == nil && n < len(code) {
-			err = io.ErrShortWrite
-		}
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			_ = os.Remove(path)
 			return "", wire.Errorf(wire.CodeUnavailable, "the code could not be written to the workspace: %v", err)
 		}
 		return name, nil

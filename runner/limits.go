@@ -31,15 +31,13 @@ type Limits struct {
 // watchEvery is how often the use is looked at while an exec runs.
 const watchEvery = 50 * time.Millisecond
 
-// watch keeps the limits until done is closed. It looks only while there are
-// execs.
+// watch keeps the limits until done is closed. It looks only while there are execs: a
+// sandbox that waits sleeps.
 func (s *supervisor) watch(done <-chan struct{}) {
 	l := s.opts.Limits
 	if l == (Limits{}) {
 		return
 	}
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
 	var disks []string
 	if os.Getpid() == 1 { // elsewhere they are not the sandbox's alone
 		disks = memoryDisks(s.opts.Workspace)
@@ -50,19 +48,24 @@ func (s *supervisor) watch(done <-chan struct{}) {
 	}
 	for {
 		select {
-		case <-tick.C:
+		case <-s.begun:
 		case <-done:
 			return
 		}
-		if s.busy() {
-			s.keep(l, used)
+		for s.busy() {
+			select {
+			case <-time.After(watchEvery):
+				s.keep(l, used)
+			case <-done:
+				return
+			}
 		}
 	}
 }
 
 // keep looks once, and ends the exec that uses most if all together use too much.
 func (s *supervisor) keep(l Limits, used func(family) int64) {
-	f := readFamily()
+	f := readFamily(nobody)
 	f.leaveOut(s.allNurseries())
 	memory, tasks := used(f), 0
 	for p := range f.programs() {
@@ -126,7 +129,7 @@ func inGVisor() bool {
 // ownMemory is what gVisor says of its whole sandbox: anonymous memory and
 // tmpfs, without what it holds of the host's files.
 func ownMemory() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
+	text, err := readRaw("/proc/meminfo")
 	if err != nil {
 		return 0
 	}
@@ -170,7 +173,7 @@ func residentAnd(disks []string, limit int64) func(family) int64 {
 // proportional is a process's memory with its part of what it shares; all of it
 // where the kernel does not tell.
 func proportional(p process) int64 {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.pid), "smaps_rollup"))
+	text, err := readRaw(procFile(p.pid, "smaps_rollup"))
 	if err != nil {
 		return p.rss
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,8 @@ func (l *listener) Addr() net.Addr { return l.l.Addr() }
 type fdConn struct {
 	ctl  *net.UnixConn
 	r, w *os.File
+	// in reads ahead: HTTP/2 asks for the head of each frame by itself.
+	in *bufio.Reader
 }
 
 func newFDConn(ctl *net.UnixConn, rfd, wfd int) (*fdConn, error) {
@@ -145,10 +148,11 @@ func newFDConn(ctl *net.UnixConn, rfd, wfd int) (*fdConn, error) {
 			return nil, fmt.Errorf("preparing a descriptor: %w", err)
 		}
 	}
-	return &fdConn{ctl: ctl, r: os.NewFile(uintptr(rfd), "channel-in"), w: os.NewFile(uintptr(wfd), "channel-out")}, nil
+	r := os.NewFile(uintptr(rfd), "channel-in")
+	return &fdConn{ctl: ctl, r: r, w: os.NewFile(uintptr(wfd), "channel-out"), in: bufio.NewReader(r)}, nil
 }
 
-func (c *fdConn) Read(b []byte) (int, error)  { return c.r.Read(b) }
+func (c *fdConn) Read(b []byte) (int, error)  { return c.in.Read(b) }
 func (c *fdConn) Write(b []byte) (int, error) { return c.w.Write(b) }
 func (c *fdConn) Close() error {
 	return errors.Join(c.r.Close(), c.w.Close(), c.ctl.Close())

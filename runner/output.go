@@ -2,6 +2,7 @@ package runner
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,7 +100,6 @@ func newOutput(retention wire.Retention, b *budget) *output {
 func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wake func()) {
 	defer wake()
 	defer o.close()
-	defer func() { _ = r.Close() }()
 	var f flow
 	for {
 		space := o.space()
@@ -122,6 +122,8 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 		wake()
 		if pause := f.pause(n, n == len(space)); pause > 0 && !exited.Load() {
 			time.Sleep(pause)
+		} else if n < len(space) {
+			runtime.Gosched() // the reader first: there is hardly more to read yet
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -48,30 +47,39 @@ type family struct {
 	procs map[int]process
 }
 
-// readFamily lists all processes of the sandbox.
-func readFamily() family {
+// readFamily lists all processes of the sandbox. It does not look at the runner itself,
+// nor at those that are known to be first processes of the runner's: each leads a
+// session.
+func readFamily(known func(pid int) bool) family {
 	f := family{self: os.Getpid(), procs: map[int]process{}}
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return f
-	}
-	names, _ := dir.Readdirnames(-1)
-	_ = dir.Close()
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join("/proc", name, "stat"))
-		if err != nil {
-			continue // it has just ended
-		}
-		if p, ok := parseStat(pid, stat); ok {
-			f.procs[pid] = p
+	for _, pid := range processIDs() {
+		switch {
+		case pid == f.self:
+			f.procs[pid] = process{pid: pid}
+		case known(pid):
+			f.procs[pid] = process{pid: pid, ppid: f.self, sid: pid}
+		default:
+			if p, ok := statOf(pid); ok { // else it has just ended
+				f.procs[pid] = p
+			}
 		}
 	}
 	return f
 }
+
+// statOf reads what /proc says of a process.
+func statOf(pid int) (process, bool) {
+	stat, err := readRaw(procFile(pid, "stat"))
+	if err != nil {
+		return process{}, false
+	}
+	return parseStat(pid, stat)
+}
+
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+
+// nobody knows no process.
+func nobody(int) bool { return false }
 
 // parseStat reads the fields of /proc/PID/stat, proc(5), that matter here. The
 // command's name may hold spaces and parentheses: fields count from its last one.
@@ -159,7 +167,7 @@ func (f family) owner(pid int, r roots) (id string, orphan bool) {
 
 // markOf reads execVar from a process's environment.
 func markOf(pid int) string {
-	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	env, err := readRaw(procFile(pid, "environ"))
 	if err != nil {
 		return ""
 	}
@@ -191,7 +199,7 @@ func (f family) doomed(id string, r roots, keep func(pid int) bool) []int {
 // sweep finds none. It reports whether none was left in time.
 func (s *supervisor) killTree(id string) bool {
 	for range killRounds {
-		pids := readFamily().doomed(id, s.roots(), s.spares)
+		pids := readFamily(s.spares).doomed(id, s.roots(), s.spares)
 		if len(pids) == 0 {
 			return true
 		}
@@ -206,5 +214,5 @@ func (s *supervisor) killTree(id string) bool {
 	// Something forks faster than a sweep takes. As the first process this hits
 	// all others at once: every exec of the lease, but nothing outside it.
 	_ = unix.Kill(-1, unix.SIGKILL)
-	return len(readFamily().doomed(id, s.roots(), s.spares)) == 0
+	return len(readFamily(s.spares).doomed(id, s.roots(), s.spares)) == 0
 }

@@ -23,6 +23,7 @@ type reaper struct {
 	// before its owner is known. It is held over fork and exec for that reason.
 	mu       sync.Mutex
 	children map[int]chan<- exitStatus // by process ID
+	closed   bool
 
 	signals chan os.Signal
 	done    chan struct{}
@@ -41,6 +42,19 @@ func (r *reaper) loop() {
 		// One signal may stand for many children.
 		for r.reapOne() {
 		}
+	}
+}
+
+// look has the children looked at without a signal.
+func (r *reaper) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	select {
+	case r.signals <- unix.SIGCHLD:
+	default:
 	}
 }
 
@@ -99,6 +113,9 @@ func (r *reaper) kill(pid int, group bool, sig unix.Signal) {
 
 func (r *reaper) close() {
 	signal.Stop(r.signals)
+	r.mu.Lock()
+	r.closed = true
 	close(r.signals)
+	r.mu.Unlock()
 	<-r.done
 }

@@ -1,6 +1,8 @@
 package runner_test
 
 import (
+	"errors"
+	"archive/zip"
 	"bytes"
 	"fmt"
 	"os"
@@ -112,6 +114,17 @@ func TestSpareOrFresh(t *testing.T) {
 			require.Equal(t, r.used, spareStatus(t, c, "python").Used == before.Used+1)
 		})
 	}
+	t.Run("an archive", func(t *testing.T) {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		f, err := z.Create("__main__.py")
+		require.NoError(t, err)
+		_, err = f.Write([]byte("print('unpacked')"))
+		require.NoError(t, errors.Join(err, z.Close()))
+		before := waitSpare(t, c, "python")
+		require.Equal(t, "unpacked\n", run(t, c, "archive", python(), b.String()).stdout)
+		require.Equal(t, before.Used, spareStatus(t, c, "python").Used)
+	})
 	t.Run("the script's name is taken", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "main.py"), nil, 0o600))
 		before := waitSpare(t, c, "python")
@@ -126,6 +139,38 @@ func TestNoSpares(t *testing.T) {
 	st, err := c.Status(deadline(t))
 	require.NoError(t, err)
 	require.Empty(t, st.Spares)
+}
+
+// What a program installs for the start of the next ones runs there.
+func TestAnInstalledStartRuns(t *testing.T) {
+	needInterpreter(t, "python")
+	for _, name := range []string{"usercustomize", "sitecustomize"} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			c := startRunner(t, "SANDBOX_SPARES=python", plainPath, "HOME="+home, "PYTHONNOUSERSITE=").open()
+			waitSpare(t, c, "python")
+			r := run(t, c, "install", python(), "import site, os\nos.makedirs(site.USER_SITE)\nopen(site.USER_SITE + '/"+name+".py', 'w').write('print(1)')")
+			require.Empty(t, r.stderr)
+			want := "1\n2\n"
+			if name == "sitecustomize" && hostHas(t, "sitecustomize") {
+				want = "2\n" // the image's own comes first
+			}
+			for i := range 3 {
+				if i > 0 {
+					waitSpare(t, c, "python")
+				}
+				require.Equal(t, want, run(t, c, fmt.Sprint("use-", i), python(), "print(2)").stdout)
+			}
+		})
+	}
+}
+
+// hostHas reports whether this machine's Python has a module.
+func hostHas(t *testing.T, module string) bool {
+	t.Helper()
+	cmd := exec.Command("/usr/bin/env", "python3", "-c", "import "+module)
+	cmd.Env = []string{plainPath, "HOME=/nonexistent"}
+	return cmd.Run() == nil
 }
 
 // A spare from before an installation would not find what was installed.

@@ -47,6 +47,8 @@ func (sp *spare) fits(c *command, stdin bool) bool {
 		return false
 	case l.spareBare != "" && len(c.args)+len(c.extra) > 0:
 		return false
+	case c.archive: // a spare has noted that its script is none
+		return false
 	case filepath.Base(c.scratch) != l.script: // the interpreter knows this name already
 		return false
 	case c.path != sp.path || !os.SameFile(c.dirInfo, sp.dir):

@@ -42,6 +42,7 @@ type spare struct {
 	pid      int
 	ours     [3]*os.File
 	control  *os.File
+	over     []*os.File // no longer needed since the hand-over
 	reniced  bool
 	began    time.Time
 	watched  []watched

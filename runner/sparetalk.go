@@ -153,23 +153,18 @@ func (s *supervisor) handOver(sp *spare, c *command, stdin bool) error {
 	if err := sp.send(talkRun, handOverFields(c, s.opts.Environ, stdin)...); err != nil {
 		return fmt.Errorf("handing over: %w", err)
 	}
-	over := []*os.File{sp.control}
+	sp.over = []*os.File{sp.control}
 	if !stdin {
-		over = append(over, sp.ours[0])
+		sp.over = append(sp.over, sp.ours[0])
 		sp.ours[0] = nil
 	}
-	go closeAll(nil, over) // the program need not wait for it
 	return nil
 }
 
 // look notes what the spare is and has used.
 func (sp *spare) look() error {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(sp.pid) + "/stat")
-	if err != nil {
-		return fmt.Errorf("looking at its use: %w", err)
-	}
 	var ok bool
-	if sp.before, ok = parseStat(sp.pid, stat); !ok || sp.before.dead {
+	if sp.before, ok = statOf(sp.pid); !ok || sp.before.dead {
 		return errSpareDied
 	}
 	return nil

@@ -34,6 +34,8 @@ type supervisor struct {
 	// program. Before mu.
 	rehearsing sync.RWMutex
 
+	begun chan struct{} // an exec has; room for one
+
 	mu        sync.Mutex // guards the rest; held while an exec starts, so that one ID never starts twice
 	bound     *channel.Bind
 	execs     map[string]*execution // by ID
@@ -43,7 +45,7 @@ type supervisor struct {
 }
 
 func newSupervisor(o Options) *supervisor {
-	s := &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), execs: map[string]*execution{}, nurseries: map[string]*nursery{}}
+	s := &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), begun: make(chan struct{}, 1), execs: map[string]*execution{}, nurseries: map[string]*nursery{}}
 	var err error
 	s.priority, err = ownPriority()
 	s.renice = err == nil && canRenice()
@@ -122,6 +124,10 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 		return nil, false, err
 	}
 	s.execs[id] = e
+	select {
+	case s.begun <- struct{}{}:
+	default:
+	}
 	if e.spare != nil {
 		s.nurseries[c.language].used.Add(1)
 	}

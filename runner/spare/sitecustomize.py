@@ -25,14 +25,14 @@ def _wait():
     # In its place: the runner removes it later if it was not there before.
     os.environb[b"PYTHONPATH"] = os.environb[b"PYTHONPATH"][len(path) + 1:]
 
-    def receive(n):
+    def receive():
         data = b""
-        while len(data) < n:
-            piece = os.read(control, n - len(data))
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+            piece = os.read(control, 65536)
             if not piece:  # the runner has ended
                 os._exit(0)
             data += piece
-        return data
+        return data[4:]
 
     def send(fields):
         body = b"\0".join(fields)
@@ -40,11 +40,18 @@ def _wait():
         while body:
             body = body[os.write(control, body):]
 
-    # The image's own sitecustomize is looked for after the hand-over; by then the
-    # directories that are searched have been read.
-    find = sys.modules["_frozen_importlib_external"].PathFinder.find_spec
-    find("sitecustomize")
-    find("usercustomize")
+    # The image's own sitecustomize is imported after the hand-over, and so is
+    # usercustomize, by site. They are found now, and the code is read.
+    external = sys.modules["_frozen_importlib_external"]
+    finders, path_then = sys.meta_path[:], sys.path[:]
+    site_spec = external.PathFinder.find_spec("sitecustomize")
+    user_spec = external.PathFinder.find_spec("usercustomize")
+    site_code = None
+    if site_spec is not None and type(site_spec.loader) is external.SourceFileLoader:
+        try:
+            site_code = site_spec.loader.get_code("sitecustomize")
+        except BaseException:  # the import has it again
+            pass
 
     # What the interpreter has read of the disk at its start: a change there makes
     # this spare stale. A .pth file may be written in place.
@@ -58,10 +65,16 @@ def _wait():
             except OSError:
                 continue
             seen += [os.fsencode(os.path.join(place, n)) for n in names if n.endswith(".pth")]
+    if site_code is not None:
+        seen += [os.fsencode(f) for f in (site_spec.origin, site_spec.cached) if f]
+    # Nobody can put a module where none is now.
+    settled = not any(os.access(place, os.W_OK) for place in sys.path if place)
+    # As the interpreter calls it: it makes the path absolute since 3.9.
+    script = os.path.join(os.getcwd(), "main.py") if sys.version_info >= (3, 9) else "main.py"
     try:
         send(seen)
         while True:
-            body = receive(int.from_bytes(receive(4), "big"))
+            body = receive()  # it waits for the answer: never two at once
             fields = body[1:].split(b"\0")
             if body[:1] != b"P":
                 break
@@ -91,7 +104,6 @@ def _wait():
     sys.argv += args
     if hasattr(sys, "orig_argv"):
         sys.orig_argv += args
-    os.close(control)
     if takes_stdin:
         # /dev/null was standard input; what the interpreter made of it is made anew,
         # as create_stdio in CPython's pylifecycle.c does.
@@ -104,10 +116,53 @@ def _wait():
         new = io.TextIOWrapper(raw, old.encoding, old.errors, "\n", False, True)
         new.mode = "r"
         sys.stdin = sys.__stdin__ = new
+    os.close(control)
     os.close(stdin)
 
+    # Before it runs main.py the interpreter asks whether that is a directory or an
+    # archive, and notes that it is neither. The runner gives no archive to a spare.
+    sys.path_importer_cache.setdefault(script, None)
 
-_wait()
+    class Once:
+        """Answers one question where PathFinder would, and is gone."""
+
+        def __init__(self, name, answer):
+            self.name, self.answer = name, answer
+            sys.meta_path.insert(sys.meta_path.index(external.PathFinder), self)
+
+        def find_spec(self, name, path=None, target=None):
+            sys.meta_path.remove(self)
+            return self.answer(name) if name == self.name else None
+
+    def missing(name):
+        raise ModuleNotFoundError("No module named %r" % name, name=name)
+
+    def found(name):
+        def get_code(name):
+            del site_spec.loader.get_code
+            return site_code
+
+        if site_code is not None:
+            site_spec.loader.get_code = get_code
+        return site_spec
+
+    def as_started():
+        return sys.path == path_then and sys.meta_path == finders and finders[-1:] == [external.PathFinder]
+
+    def before():
+        """Comes before the import of sitecustomize."""
+        if as_started() and (site_spec or settled):
+            Once("sitecustomize", found if site_spec else missing)
+
+    def after():
+        """Comes after it, before site's import of usercustomize, if there is one."""
+        if as_started() and settled and user_spec is None and getattr(site, "ENABLE_USER_SITE", False):
+            Once("usercustomize", missing)
+
+    return before, after
+
+
+_before, _after = _wait()
 del _wait
 
 # The image's own sitecustomize comes now, or is missed just as without a spare.
@@ -115,8 +170,12 @@ del _wait
 import sys
 
 _self = sys.modules.pop("sitecustomize")
+_before()
 try:
     import sitecustomize
-except BaseException:
+except BaseException as e:
     sys.modules.setdefault("sitecustomize", _self)
+    if isinstance(e, Exception):
+        _after()
     raise
+_after()
