@@ -55,6 +55,8 @@ type Broker struct {
 	watching chan struct{}  // closed when Watch has returned
 	tending  chan struct{}  // closed when tendAlways has
 
+	ended farewells
+
 	mu     sync.Mutex // guards the rest
 	closed bool
 	leases map[string]*lease // by the claim's name
@@ -128,6 +130,9 @@ func (b *Broker) died(id SandboxID, f Fate) {
 	l := b.leases[id.Name]
 	b.mu.Unlock()
 	if l != nil && l.sb.ID() == id {
+		if n, ok := b.roster.Told(l.id); ok {
+			f = n.Fate // that the claim is gone says less
+		}
 		b.log.Info("sandbox died", "sandbox", id.Name, "reason", f.Reason, "cause", f.Cause, "message", f.Message)
 		l.end(f)
 		return
@@ -143,7 +148,10 @@ func (b *Broker) register(l *lease) {
 	b.mu.Lock()
 	b.leases[name] = l
 	b.mu.Unlock()
-	l.onceEnded(func() { b.forget(name, l) })
+	l.onceEnded(func() {
+		b.remember(l)
+		b.forget(name, l)
+	})
 }
 
 func (b *Broker) forget(name string, l *lease) {

@@ -171,6 +171,7 @@ func (r *relay) ending(f wire.Frame) (*wire.Ending, error) {
 	}
 	measured(n.Usage, r.longest())
 	n.StdoutDiscardedTo, n.StderrDiscardedTo = r.gapTo[wire.Stdout], r.gapTo[wire.Stderr]
+	r.lease.isOver(r.id)
 	n.Complete = n.StdoutBytes == r.sent[wire.Stdout] && n.StderrBytes == r.sent[wire.Stderr] &&
 		n.StdoutDiscardedTo == 0 && n.StderrDiscardedTo == 0
 	return &n, nil

@@ -59,6 +59,7 @@ type lease struct {
 	ended    bool
 	guest    bool // another replica is its owner, and counts it
 	away     bool // it has ended here only: it goes on at another replica
+	mourned  bool // the other replicas shall know how it ended
 	ch       *channel.Client
 	dialling chan struct{} // closed when the redial under way is over; nil: none is
 	opened   time.Time     // when the channel was, last
@@ -67,6 +68,7 @@ type lease struct {
 	grace    *time.Timer   // ends a run without clients
 	hardEnd  *time.Timer
 	onEnd    []func()
+	going    []string         // programs that may go on; see ended.go
 	terms    map[string]terms // of programs by their ID; see terms.go
 	termed   []string         // their IDs, the oldest first
 }
@@ -78,6 +80,9 @@ var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Messa
 // is needed.
 func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
 	l := &lease{pool: p, sb: sb, id: r.Lease, tenant: r.Tenant, kind: r.Kind, exec: r.Exec, boot: r.Boot, until: r.Until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{}), wanted: make(chan struct{})}
+	if r.Kind == KindRun {
+		l.going = []string{r.Exec}
+	}
 	l.hurry = sync.OnceFunc(func() { close(l.wanted) })
 	l.mark = sync.OnceFunc(func() { close(l.bound) })
 	l.hardEnd = time.AfterFunc(time.Until(r.Until), func() {
@@ -88,7 +93,19 @@ func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
 
 // end ends the lease once, for the first fate given, and destroys the sandbox in
 // the background.
-func (l *lease) end(f Fate) { l.finish(f, l.pool.release) }
+func (l *lease) end(f Fate) {
+	l.finish(f, func(sb Sandbox) { l.pool.releaseAfter(l.lastWord, sb) })
+}
+
+// lastWord has the other replicas told how the lease ended, if that is of use.
+func (l *lease) lastWord() {
+	l.mu.Lock()
+	tell := l.mourned && l.pool.tell != nil
+	l.mu.Unlock()
+	if tell {
+		l.pool.tell()
+	}
+}
 
 // adopt makes a guest this replica's own, which it reports. The caller counts it.
 func (l *lease) adopt() bool {
@@ -136,7 +153,7 @@ func (l *lease) finish(f Fate, letGo func(Sandbox)) {
 	close(l.dead)
 	ch, hooks := l.ch, l.onEnd
 	if l.guest {
-		letGo = l.pool.endForeign
+		letGo = func(sb Sandbox) { l.pool.endForeignAfter(l.lastWord, sb) }
 	}
 	l.hardEnd.Stop()
 	if l.grace != nil {

@@ -63,6 +63,7 @@ type pool struct {
 	replica  string
 	roster   Roster
 	foreign  func(pool string) int // sandboxes of other replicas; nil: there are none
+	tell     func()                // makes the other replicas know of endings; nil: there are none
 	secret   secret
 	metrics  *metrics
 	log      *slog.Logger

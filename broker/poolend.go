@@ -12,7 +12,10 @@ func (p *pool) discard(m *member) {
 
 // release ends a leased sandbox and frees its place; it returns at once. When
 // the broker has closed, the sandbox is the next one's to end.
-func (p *pool) release(sb Sandbox) {
+func (p *pool) release(sb Sandbox) { p.releaseAfter(func() {}, sb) }
+
+// releaseAfter is release, but before the sandbox ends something is done.
+func (p *pool) releaseAfter(before func(), sb Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -22,17 +25,21 @@ func (p *pool) release(sb Sandbox) {
 	p.ending++
 	p.gauge()
 	p.jobs.Go(func() {
+		before()
 		p.end(sb)
 		p.freed()
 	})
 }
 
-// endForeign ends a sandbox that another replica counts.
-func (p *pool) endForeign(sb Sandbox) {
+// endForeignAfter is that for a sandbox that another replica counts.
+func (p *pool) endForeignAfter(before func(), sb Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.jobs.Go(func() { p.end(sb) })
+		p.jobs.Go(func() {
+			before()
+			p.end(sb)
+		})
 	}
 }
 

@@ -58,6 +58,11 @@ type Roster interface {
 	Replicas() int
 	// Leave tells the others that this replica has gone.
 	Leave(ctx context.Context) error
+	// Tell makes the others know how leases ended here, instead of what it told
+	// before: a few, of bounded size.
+	Tell(ctx context.Context, all []Ended) error
+	// Told is what another replica told of a lease, perhaps a while ago.
+	Told(lease string) (Ended, bool)
 }
 
 // TakeRequest says what to take.
@@ -128,7 +133,7 @@ const (
 
 // Fate is how a sandbox died, as the provider saw it: the ending its execs get.
 type Fate struct {
-	Reason  wire.Reason // ReasonOOM or ReasonLost
-	Cause   wire.Cause  // with ReasonLost
-	Message string
+	Reason  wire.Reason `json:"reason"`          // ReasonOOM or ReasonLost
+	Cause   wire.Cause  `json:"cause,omitempty"` // with ReasonLost
+	Message string      `json:"message"`
 }

@@ -26,8 +26,10 @@ func (alone) Silent(string) bool { return true }
 func (alone) Current() bool      { return true }
 func (alone) Replicas() int      { return 1 }
 
-// Leave has nobody to tell.
-func (alone) Leave(context.Context) error { return nil }
+// Leave and Tell have nobody to tell, and Told nobody to hear of.
+func (alone) Leave(context.Context) error         { return nil }
+func (alone) Tell(context.Context, []Ended) error { return nil }
+func (alone) Told(string) (Ended, bool)           { return Ended{}, false }
 
 // join makes the broker one of the replicas that share its provider, and takes up
 // what brokers left that are gone.
@@ -43,9 +45,15 @@ func (b *Broker) join(ctx context.Context) error {
 		p.roster = b.roster
 		if b.shared != nil {
 			p.foreign = b.shared.Foreign
+			p.tell = b.tell
 		}
 	}
-	return b.tend(ctx)
+	err := b.tend(ctx)
+	if err != nil && b.shared != nil {
+		b.log.Warn("what other replicas left could not be looked for yet", "error", err)
+		return nil // tendAlways does it
+	}
+	return err
 }
 
 // tendAlways takes over from silent replicas until the broker ends.
@@ -135,7 +143,10 @@ func (b *Broker) enlist(p *pool, sb Sandbox, owned bool) *lease {
 			l.mark()
 		}
 		b.leases[name] = l
-		defer l.onceEnded(func() { b.forget(name, l) })
+		defer l.onceEnded(func() {
+			b.remember(l)
+			b.forget(name, l)
+		})
 	}
 	b.mu.Unlock()
 	if owned && l.adopt() {

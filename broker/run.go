@@ -131,6 +131,9 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		}
 	})
 	st.Bind = l.binding()
+	if st.AttachOnly || st.Program.File == nil { // nobody comes back for a file
+		l.goesOn(execID)
+	}
 	started := time.Now()
 	r := newRelay(l, execID, st, code, s, func() {
 		b.metrics.firstByte.WithLabelValues(cfg.Name).Observe(time.Since(began).Seconds())
@@ -147,6 +150,9 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		b.metrics.ended(cfg.Name, n, time.Since(started))
 		log.Info("exec ended", "reason", n.Reason, "exit_code", n.ExitCode, "cause", n.Cause, "signal", n.Signal,
 			"stdin_bytes", r.stdinBytes(), "stdout_bytes", n.StdoutBytes, "stderr_bytes", n.StderrBytes, "complete", n.Complete, "wall_ms", time.Since(started).Milliseconds())
+	}
+	if n == nil && !r.hasStarted() && !isClientGone(err) {
+		l.isOver(execID) // it was refused
 	}
 	if l.kind != KindRun {
 		return err
@@ -220,7 +226,7 @@ func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []by
 func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Stream) error {
 	l, h, err := b.find(ctx, req.Exec, c.Tenant)
 	if err != nil {
-		return err
+		return b.attachToEnded(ctx, c, req, h, s, err)
 	}
 	if h.exec == "" {
 		return wire.Invalid("exec", 0, "the handle names a lease, not an exec")

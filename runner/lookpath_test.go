@@ -18,7 +18,7 @@ func TestAnInstalledProgramIsFound(t *testing.T) {
 	c := s.open()
 	install := func(dir string) {
 		require.NoError(t, os.MkdirAll(dir, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\necho "+dir+"\n"), 0o755)) //nolint:gosec // it is to be run
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\necho "+dir+"\n"), 0o755))
 	}
 	for i := len(dirs) - 1; i >= 0; i-- {
 		install(dirs[i])

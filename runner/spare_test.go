@@ -1,9 +1,9 @@
 package runner_test
 
 import (
-	"errors"
 	"archive/zip"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"

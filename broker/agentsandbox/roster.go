@@ -45,6 +45,7 @@ type roster struct {
 	// the watch of Leases may be behind that of claims.
 	asked map[string]time.Time
 	left  map[string]bool // replicas that were seen to go
+	told  []told          // what they told of endings, the oldest first
 }
 
 // sighting is what a replica's Lease said, and when that was new.
@@ -68,7 +69,7 @@ func (p *Provider) Join(ctx, life context.Context, replica string, moved func(br
 		))
 	}
 	if err == nil {
-		err = r.announce(ctx)
+		err = whileOutOfReach(ctx, p.log, func() error { return r.announce(ctx) })
 	}
 	if err != nil {
 		stop()
@@ -154,6 +155,7 @@ func (r *roster) saw(l *coordinationv1.Lease) {
 	delete(r.left, name)
 	if r.seen[name].version != l.ResourceVersion {
 		r.seen[name] = sighting{version: l.ResourceVersion, at: time.Now()}
+		r.hear(l)
 	}
 }
 

@@ -2,7 +2,10 @@ package agentsandbox
 
 import (
 	"context"
+	"net"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -139,4 +143,22 @@ func TestMovedIsReported(t *testing.T) {
 	require.Empty(t, moved)
 	p.claimChanged(as("claim-1", "me"), as("claim-1", "third"))
 	require.Equal(t, []broker.SandboxID{id}, moved)
+}
+
+// A replica that starts while its way to the API server is cut waits for it.
+func TestJoiningWaitsForTheAPIServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := 2
+		p := provider(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if failures--; failures >= 0 {
+				return &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+			}
+			return c.Patch(ctx, o, patch, opts...)
+		}})
+		p.cache = &informertest.FakeInformers{Scheme: p.client.Scheme()}
+		r, err := p.Join(t.Context(), t.Context(), "me", func(broker.SandboxID) {})
+		require.NoError(t, err)
+		require.True(t, r.Current())
+		require.NoError(t, r.Leave(t.Context()))
+	})
 }

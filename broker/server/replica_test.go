@@ -204,7 +204,7 @@ func TestARunOfASilentReplicaGetsItsGrace(t *testing.T) {
 	require.InDelta(t, 0, a.owned(), 0)
 	second := b.dial(tokenA)
 	second.request(1, wire.Request{Op: wire.OpAttach, Exec: res.Exec, Stdout: &wire.Credit{Limit: 1}}, "")
-	var e wire.Error
-	require.NoError(t, wire.Unmarshal(wire.KindError, second.until(wire.KindError).Payload, &e))
-	require.Equal(t, wire.CodeLeaseExpired, e.Code)
+	var n wire.Ending
+	require.NoError(t, wire.Unmarshal(wire.KindExit, second.until(wire.KindExit).Payload, &n))
+	require.Equal(t, wire.ReasonCanceled, n.Reason)
 }

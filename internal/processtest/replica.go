@@ -2,6 +2,7 @@ package processtest
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
@@ -19,6 +20,7 @@ type Replica struct {
 	silent  bool // the others think so
 	unaware bool // and it does not know
 	gone    bool
+	told    []broker.Ended
 }
 
 // Replica makes the view of one more replica.
@@ -89,6 +91,37 @@ func (r *Replica) Leave(context.Context) error {
 	defer r.mu.Unlock()
 	r.gone = true
 	return nil
+}
+
+// Tell implements broker.Roster.
+func (r *Replica) Tell(_ context.Context, all []broker.Ended) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = all
+	return nil
+}
+
+// Told implements broker.Roster.
+func (r *Replica) Told(lease string) (broker.Ended, bool) {
+	r.Provider.mu.Lock()
+	others := slices.Clone(r.replicas)
+	r.Provider.mu.Unlock()
+	for _, o := range others {
+		if o == r {
+			continue
+		}
+		o.mu.Lock()
+		i := slices.IndexFunc(o.told, func(n broker.Ended) bool { return n.Lease == lease })
+		var n broker.Ended
+		if i >= 0 {
+			n = o.told[i]
+		}
+		o.mu.Unlock()
+		if i >= 0 {
+			return n, true
+		}
+	}
+	return broker.Ended{}, false
 }
 
 // Foreign implements broker.Shared.
