@@ -105,7 +105,7 @@ const (
 // one ending, and nothing runs twice.
 func TestCutsLoseNothing(t *testing.T) {
 	s := newSite(t, patientPool())
-	s.chatThroughCuts(6, 60, 200, s.address())
+	s.chatThroughCuts(6, 40, 200, s.address())
 }
 
 // Must hold: so it is when every connection may lead to another replica.
@@ -133,7 +133,7 @@ func (s *site) chatThroughCuts(runs, cuts, least int, targets ...string) {
 			seed := uint64(i + 1)
 			in := make([]byte, chatterIn)
 			_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(in)
-			p := s.proxy(cutproxy.Plan{Seed: seed, Cuts: cuts, Spare: 2000, Least: 100, Most: 20_000})
+			p := s.proxy(cutproxy.Plan{Seed: seed, Cuts: cuts, Spare: 2000, Least: 100, Most: 40_000})
 			p.SetTarget(targets...)
 			log := filepath.Join(dir, fmt.Sprintf(chatterLog, seed))
 			stdout, stderr := sha256.New(), sha256.New()

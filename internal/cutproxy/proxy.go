@@ -25,8 +25,8 @@ type Plan struct {
 	// Spare is how many bytes the first connection may carry each way before
 	// anything happens to it.
 	Spare int64
-	// Least and Most bound how many bytes a connection carries in the direction in
-	// which it is cut first. Small numbers are as likely as large ones, in magnitude.
+	// Least and Most bound how many bytes a connection carries each way; it is cut where
+	// that is used up first. Small numbers are as likely as large ones, in magnitude.
 	Least, Most int64
 }
 
@@ -202,14 +202,11 @@ func (p *Proxy) budgets() (up, down int64) {
 	if p.cuts >= p.plan.Cuts {
 		return math.MaxInt64, math.MaxInt64
 	}
-	n := p.draw(p.plan.Least, p.plan.Most)
+	up, down = p.draw(p.plan.Least, p.plan.Most), p.draw(p.plan.Least, p.plan.Most)
 	if p.accepted == 1 {
-		n += p.plan.Spare
+		up, down = up+p.plan.Spare, down+p.plan.Spare
 	}
-	if p.random.IntN(2) == 0 {
-		return n, math.MaxInt64
-	}
-	return math.MaxInt64, n
+	return up, down
 }
 
 // draw draws a number of bytes. mu is held.
