@@ -130,8 +130,8 @@ func (b *Broker) died(id SandboxID, f Fate) {
 	l := b.leases[id.Name]
 	b.mu.Unlock()
 	if l != nil && l.sb.ID() == id {
-		if n, ok := b.roster.Told(l.id); ok {
-			f = n.Fate // that the claim is gone says less
+		if told := b.roster.Told(l.id); len(told) > 0 {
+			f = told[0].Fate // that the claim is gone says less
 		}
 		b.log.Info("sandbox died", "sandbox", id.Name, "reason", f.Reason, "cause", f.Cause, "message", f.Message)
 		l.end(f)
@@ -171,6 +171,9 @@ func (b *Broker) find(ctx context.Context, text, tenant string) (*lease, handle,
 	b.mu.Lock()
 	l := b.leases[h.claim]
 	b.mu.Unlock()
+	if l == nil && len(b.knownEndings(h.lease)) > 0 {
+		return nil, h, wire.Errorf(wire.CodeLeaseExpired, "the lease has ended") // its claim may still be there
+	}
 	if l == nil {
 		if l, err = b.guest(ctx, h); err != nil {
 			return nil, h, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,15 +35,21 @@ const (
 // Ended is how a lease ended, for who held it.
 type Ended struct {
 	Lease string `json:"lease"`
-	// Execs are the programs that went on until then.
+	// Execs are the programs that went on until then, as far as the replica knew, and
+	// Over those of which it saw another ending: what one replica saw outranks what
+	// others think.
 	Execs []string `json:"execs"`
+	Over  []string `json:"over,omitempty"`
 	Fate  Fate     `json:"fate"`
 }
 
 // farewells are the endings that this replica tells.
 type farewells struct {
-	mu   sync.Mutex
+	telling sync.Mutex // held while the others are told, so that the newest list is told last
+
+	mu   sync.Mutex   // guards the rest
 	list []keptEnding // the oldest first
+	told bool         // the others know of some
 }
 
 type keptEnding struct {
@@ -92,15 +99,15 @@ func (e *farewells) of(lease string) (Ended, bool) {
 // remember keeps how a lease ended, if a program of it went on until then.
 func (b *Broker) remember(l *lease) {
 	f := l.fate
-	execs := l.unfinished()
-	if f == fateReleased || l.isAway() || len(execs) == 0 {
+	if f == fateReleased || l.isAway() {
 		return
 	}
+	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxEndedText)], "")
 	l.mu.Lock()
-	l.mourned = true
+	n := Ended{Lease: l.id, Execs: slices.Clone(l.going), Over: slices.Clone(l.over), Fate: f}
+	l.mourned = len(n.Execs)+len(n.Over) > 0
 	l.mu.Unlock()
-	f.Message = f.Message[:min(len(f.Message), maxEndedText)]
-	b.ended.add(Ended{Lease: l.id, Execs: execs, Fate: f})
+	b.ended.add(n)
 }
 
 // tell makes the other replicas know, before the claim is gone: then each program of the
@@ -108,34 +115,62 @@ func (b *Broker) remember(l *lease) {
 func (b *Broker) tell() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.life), tellTimeout)
 	defer cancel()
-	if err := b.roster.Tell(ctx, b.ended.all()); err != nil {
+	b.ended.telling.Lock()
+	defer b.ended.telling.Unlock()
+	all := b.ended.all()
+	if err := b.roster.Tell(ctx, all); err != nil {
 		b.log.Warn("the other replicas could not be told of an ending", "error", err)
+		return
+	}
+	b.ended.mu.Lock()
+	defer b.ended.mu.Unlock()
+	b.ended.told = len(all) > 0
+}
+
+// untell takes back what was told when it was told for long enough.
+func (b *Broker) untell() {
+	b.ended.mu.Lock()
+	due := b.ended.told && len(b.ended.fresh()) == 0
+	b.ended.mu.Unlock()
+	if due {
+		b.tell()
 	}
 }
 
+// knownEndings is what is known of a lease that has ended: here first, then elsewhere.
+func (b *Broker) knownEndings(lease string) []Ended {
+	told := b.roster.Told(lease)
+	if n, ok := b.ended.of(lease); ok {
+		told = append([]Ended{n}, told...)
+	}
+	return told
+}
+
 // howEnded looks for the ending of a program whose lease is gone.
-func (b *Broker) howEnded(ctx context.Context, h handle) (Fate, bool) {
+func (b *Broker) howEnded(ctx context.Context, h handle) (f Fate, ok bool) {
 	late := time.NewTimer(toldPatience)
 	defer late.Stop()
 	look := time.NewTicker(toldLook)
 	defer look.Stop()
 	for {
-		n, ok := b.ended.of(h.lease)
-		if !ok {
-			n, ok = b.roster.Told(h.lease)
+		known := b.knownEndings(h.lease)
+		for _, n := range slices.Backward(known) {
+			if slices.Contains(n.Over, h.exec) {
+				return f, false
+			}
+			if slices.Contains(n.Execs, h.exec) {
+				f, ok = n.Fate, true
+			}
 		}
-		if ok {
-			return n.Fate, slices.Contains(n.Execs, h.exec)
-		}
-		if b.shared == nil {
-			return Fate{}, false
+		if ok || b.shared == nil {
+			return f, ok
 		}
 		select {
 		case <-look.C:
 		case <-late.C:
-			return Fate{}, false
+			return f, false
 		case <-ctx.Done():
-			return Fate{}, false
+			return f, false
 		}
 	}
 }
@@ -192,16 +227,17 @@ func (l *lease) goesOn(id string) {
 	}
 }
 
-// isOver notes that a program of the lease has ended, or did not start.
+// isOver notes that a program of the lease has ended.
 func (l *lease) isOver(id string) {
+	l.doesNotGoOn(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = append(l.over[max(0, len(l.over)-maxEndedExecs+1):], id)
+}
+
+// doesNotGoOn notes that there is no such program.
+func (l *lease) doesNotGoOn(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.going = slices.DeleteFunc(l.going, func(other string) bool { return other == id })
-}
-
-// unfinished are the newest programs of the lease of which this replica saw no end.
-func (l *lease) unfinished() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.going)
 }

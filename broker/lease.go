@@ -69,6 +69,7 @@ type lease struct {
 	hardEnd  *time.Timer
 	onEnd    []func()
 	going    []string         // programs that may go on; see ended.go
+	over     []string         // the newest that have ended
 	terms    map[string]terms // of programs by their ID; see terms.go
 	termed   []string         // their IDs, the oldest first
 }

@@ -61,8 +61,8 @@ type Roster interface {
 	// Tell makes the others know how leases ended here, instead of what it told
 	// before: a few, of bounded size.
 	Tell(ctx context.Context, all []Ended) error
-	// Told is what another replica told of a lease, perhaps a while ago.
-	Told(lease string) (Ended, bool)
+	// Told is what the other replicas told of a lease, perhaps a while ago.
+	Told(lease string) []Ended
 }
 
 // TakeRequest says what to take.

@@ -333,6 +333,9 @@ func (r *relay) refused(e *wire.Error) (*wire.Ending, error) {
 		}
 		return nil, wire.Errorf(wire.CodeUnavailable, "%s", r.lease.fate.Message)
 	}
+	if gone := e.Code == wire.CodeNotFound; gone || !r.hasStarted() && !r.attaches() {
+		r.lease.doesNotGoOn(r.id)
+	}
 	if r.hasStarted() && e.Code == wire.CodeNotFound && e.Reason != wire.ReasonConfirmed {
 		// The runner that was bound does not forget: somebody tampered with it.
 		_ = r.hostile("no longer knows the exec")
@@ -356,6 +359,13 @@ func (r *relay) lost() *wire.Ending {
 func (r *relay) hostile(what string) error {
 	r.lease.end(hostileFate(what))
 	return errChannel
+}
+
+// attaches reports whether the program is one that should be there.
+func (r *relay) attaches() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.start.AttachOnly
 }
 
 // hasStarted reports whether the runner has started the program, or knew it.

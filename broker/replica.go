@@ -29,7 +29,7 @@ func (alone) Replicas() int      { return 1 }
 // Leave and Tell have nobody to tell, and Told nobody to hear of.
 func (alone) Leave(context.Context) error         { return nil }
 func (alone) Tell(context.Context, []Ended) error { return nil }
-func (alone) Told(string) (Ended, bool)           { return Ended{}, false }
+func (alone) Told(string) []Ended                 { return nil }
 
 // join makes the broker one of the replicas that share its provider, and takes up
 // what brokers left that are gone.
@@ -49,7 +49,7 @@ func (b *Broker) join(ctx context.Context) error {
 		}
 	}
 	err := b.tend(ctx)
-	if err != nil && b.shared != nil {
+	if err != nil && b.shared != nil && ctx.Err() == nil {
 		b.log.Warn("what other replicas left could not be looked for yet", "error", err)
 		return nil // tendAlways does it
 	}
@@ -70,6 +70,7 @@ func (b *Broker) tendAlways() {
 		if err := b.tend(b.life); err != nil && b.life.Err() == nil {
 			b.log.Warn("looking for what other replicas left failed", "error", err)
 		}
+		b.untell()
 		for _, p := range b.pools {
 			p.start() // others may have made room
 		}

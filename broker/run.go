@@ -151,9 +151,6 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		log.Info("exec ended", "reason", n.Reason, "exit_code", n.ExitCode, "cause", n.Cause, "signal", n.Signal,
 			"stdin_bytes", r.stdinBytes(), "stdout_bytes", n.StdoutBytes, "stderr_bytes", n.StderrBytes, "complete", n.Complete, "wall_ms", time.Since(started).Milliseconds())
 	}
-	if n == nil && !r.hasStarted() && !isClientGone(err) {
-		l.isOver(execID) // it was refused
-	}
 	if l.kind != KindRun {
 		return err
 	}

@@ -176,10 +176,10 @@ func (e *execution) afterExit(st exitStatus, p launched, read <-chan struct{}) {
 		case <-e.gone:
 		case <-late.C:
 		}
-		e.sup.killTree(e.id)
+		e.sup.killTree(e)
 		e.sup.tidying.RUnlock()
 	case <-late.C:
-		e.sup.killTree(e.id)
+		e.sup.killTree(e)
 		e.sup.tidying.RUnlock()
 		// The fillers see exited before their next read; this is for the one they
 		// may be waiting in.

@@ -55,9 +55,11 @@ func (s *supervisor) watch(done <-chan struct{}) {
 		for s.busy() {
 			select {
 			case <-time.After(watchEvery):
-				s.keep(l, used)
 			case <-done:
 				return
+			}
+			if s.busy() {
+				s.keep(l, used)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,16 +96,16 @@ func canChange(path string) bool {
 	if !filepath.IsAbs(path) {
 		return true
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		real = path // there is nothing, or nothing yet
-	}
-	for _, p := range []string{path, real} {
-		for p != "/" {
-			p = filepath.Dir(p)
-			if canWrite(p) {
-				return true
-			}
+	for p := path; p != "/"; p = filepath.Dir(p) {
+		if canWrite(filepath.Dir(p)) {
+			return true
+		}
+		if st, err := os.Lstat(p); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil || canChange(real) { // what it leads to is not there yet, or can change
+			return true
 		}
 	}
 	return false

@@ -197,9 +197,10 @@ func (f family) doomed(id string, r roots, keep func(pid int) bool) []int {
 
 // killTree kills every process of an exec whose first process has ended, until a
 // sweep finds none. It reports whether none was left in time.
-func (s *supervisor) killTree(id string) bool {
+func (s *supervisor) killTree(e *execution) bool {
+	left := func() []int { return readFamily(s.spares).doomed(e.id, s.rootsWith(e), s.spares) }
 	for range killRounds {
-		pids := readFamily(s.spares).doomed(id, s.roots(), s.spares)
+		pids := left()
 		if len(pids) == 0 {
 			return true
 		}
@@ -214,5 +215,5 @@ func (s *supervisor) killTree(id string) bool {
 	// Something forks faster than a sweep takes. As the first process this hits
 	// all others at once: every exec of the lease, but nothing outside it.
 	_ = unix.Kill(-1, unix.SIGKILL)
-	return len(readFamily(s.spares).doomed(id, s.roots(), s.spares)) == 0
+	return len(left()) == 0
 }

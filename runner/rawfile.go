@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"io"
 	"os"
 	"strconv"
 
@@ -42,7 +43,9 @@ func createRaw(path string, content []byte, mode uint32) error {
 	}
 	for err == nil && len(content) > 0 {
 		var n int
-		n, err = again(func() (int, error) { return unix.Write(fd, content) })
+		if n, err = again(func() (int, error) { return unix.Write(fd, content) }); err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
 		content = content[max(0, n):]
 	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -132,6 +134,32 @@ func TestSpareSignals(t *testing.T) {
 }
 
 // A process that a program in a spare left in a session of its own is that exec's:
+// Must hold: what a program in a spare leaves behind ends, also when nobody waits for it:
+// its outputs are closed, and its ending has been confirmed.
+func TestWhatASpareLeavesBehindEnds(t *testing.T) {
+	needInterpreter(t, "python")
+	c := startRunner(t, "SANDBOX_SPARES=python", plainPath).open()
+	waitSpare(t, c, "python")
+	s, err := c.Exec(deadline(t), "a", start(python()), []byte(`
+import os, time
+pid = os.fork()
+if pid == 0:
+    for fd in range(3):
+        os.close(fd)
+    time.sleep(60)
+    os._exit(0)
+print(pid)
+`))
+	require.NoError(t, err)
+	defer s.Close()
+	r := collect(t, s)
+	require.NoError(t, s.Send(wire.Frame{Kind: wire.KindDone}))
+	require.EqualValues(t, 1, spareStatus(t, c, "python").Used)
+	pid, err := strconv.Atoi(strings.TrimSpace(r.stdout))
+	require.NoError(t, err, r.stderr)
+	require.Eventually(t, func() bool { return unix.Kill(pid, 0) != nil }, 5*time.Second, 10*time.Millisecond)
+}
+
 // it ends with it, and not with another.
 func TestSpareDescendants(t *testing.T) {
 	needInterpreter(t, "python")

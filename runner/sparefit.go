@@ -94,7 +94,7 @@ const staleMargin = 50 * time.Millisecond
 func (sp *spare) watch(path string) {
 	_, err := os.Stat(path)
 	there := err == nil
-	if there && unix.Access(path, unix.W_OK) != nil || !there && !canAppear(path) {
+	if there && !canWrite(path) || !there && !canAppear(path) {
 		return
 	}
 	sp.watched = append(sp.watched, watched{path: path, there: there})
@@ -105,7 +105,7 @@ func canAppear(path string) bool {
 	for path != filepath.Dir(path) {
 		path = filepath.Dir(path)
 		if _, err := os.Stat(path); err == nil {
-			return unix.Access(path, unix.W_OK) == nil
+			return canWrite(path)
 		}
 	}
 	return false

@@ -167,6 +167,19 @@ func (s *supervisor) roots() roots {
 	return r
 }
 
+// rootsWith is roots with those of e, which may be forgotten already. Its session's number
+// may be another process's by now: that one counts.
+func (s *supervisor) rootsWith(e *execution) roots {
+	r := s.roots()
+	if _, ok := r.sessions[e.pid]; !ok {
+		r.sessions[e.pid] = e.id
+	}
+	if e.spare != nil {
+		r.marks[e.spare.mark] = e.id
+	}
+	return r
+}
+
 // spares reports whether pid is a process of the runner's own that outlives
 // execs: a spare interpreter, or another exec's first process, which has an owner
 // by itself.
@@ -200,7 +213,7 @@ func (s *supervisor) close() {
 	s.mu.Unlock()
 	for _, e := range execs {
 		e.signal(9)
-		s.killTree(e.id)
+		s.killTree(e)
 		s.forget(e)
 	}
 	for _, n := range s.allNurseries() {

@@ -52,6 +52,7 @@ type roster struct {
 type sighting struct {
 	version string
 	at      time.Time
+	told    string // of endings
 }
 
 // Join implements broker.Shared.
@@ -154,8 +155,9 @@ func (r *roster) saw(l *coordinationv1.Lease) {
 	defer r.mu.Unlock()
 	delete(r.left, name)
 	if r.seen[name].version != l.ResourceVersion {
-		r.seen[name] = sighting{version: l.ResourceVersion, at: time.Now()}
-		r.hear(l)
+		before := r.seen[name].told
+		r.seen[name] = sighting{version: l.ResourceVersion, at: time.Now(), told: l.Annotations[annotationEnded]}
+		r.hear(l, before)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 // told is an ending that another replica told, and when that came.
 type told struct {
 	broker.Ended
+	by string
 	at time.Time
 }
 
@@ -46,32 +47,33 @@ func (r *roster) Tell(ctx context.Context, all []broker.Ended) error {
 }
 
 // Told implements broker.Roster.
-func (r *roster) Told(lease string) (broker.Ended, bool) {
+func (r *roster) Told(lease string) []broker.Ended {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var all []broker.Ended
 	for _, t := range r.told {
 		if t.Lease == lease && time.Since(t.at) < toldKept {
-			return t.Ended, true
+			all = append(all, t.Ended)
 		}
 	}
-	return broker.Ended{}, false
+	return all
 }
 
-// hear remembers what another replica tells. mu is held.
-func (r *roster) hear(l *coordinationv1.Lease) {
-	text := l.Annotations[annotationEnded]
-	if text == "" || l.Labels[labelOwner] == r.replica {
+// hear remembers what another replica tells, unless it is what it told before. mu is held.
+func (r *roster) hear(l *coordinationv1.Lease, before string) {
+	text, by := l.Annotations[annotationEnded], l.Labels[labelOwner]
+	if text == "" || text == before || by == r.replica {
 		return
 	}
 	var all []broker.Ended
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		r.p.log.Warn("what a replica tells of its endings is not readable", "replica", l.Labels[labelOwner], "error", err)
+		r.p.log.Warn("what a replica tells of its endings is not readable", "replica", by, "error", err)
 		return
 	}
 	r.told = slices.DeleteFunc(r.told, func(t told) bool { return time.Since(t.at) >= toldKept })
 	for _, n := range all {
-		if !slices.ContainsFunc(r.told, func(t told) bool { return t.Lease == n.Lease }) {
-			r.told = append(r.told, told{Ended: n, at: time.Now()})
+		if !slices.ContainsFunc(r.told, func(t told) bool { return t.by == by && t.Lease == n.Lease }) {
+			r.told = append(r.told, told{Ended: n, by: by, at: time.Now()})
 		}
 	}
 	r.told = r.told[max(0, len(r.told)-maxTold):]

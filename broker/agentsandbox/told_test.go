@@ -31,24 +31,25 @@ func TestEndingsAreToldBetweenReplicas(t *testing.T) {
 	var l coordinationv1.Lease
 	require.NoError(t, teller.p.client.Get(t.Context(), client.ObjectKeyFromObject(teller.lease()), &l))
 	r := newRoster()
-	_, ok := r.Told("lease-1")
-	require.False(t, ok)
+	require.Empty(t, r.Told("lease-1"))
 	r.saw(&l)
-	got, ok := r.Told("lease-1")
-	require.True(t, ok)
-	require.Equal(t, endedLease(1), got)
+	require.Equal(t, []broker.Ended{endedLease(1)}, r.Told("lease-1"))
+	third := l.DeepCopy()
+	third.Labels[labelOwner] = "third"
+	r.saw(third)
+	require.Len(t, r.Told("lease-1"), 2, "each replica knows some of the programs")
 	r.gone(&l)
-	_, ok = r.Told("lease-2")
-	require.True(t, ok)
+	require.Len(t, r.Told("lease-2"), 2)
 
 	teller.saw(&l)
-	_, ok = teller.Told("lease-1")
-	require.False(t, ok, "its own it knows without")
+	require.Empty(t, teller.Told("lease-1"), "its own it knows without")
 	for i := range r.told {
 		r.told[i].at = r.told[i].at.Add(-toldKept)
 	}
-	_, ok = r.Told("lease-1")
-	require.False(t, ok, "it was long ago")
+	require.Empty(t, r.Told("lease-1"), "it was long ago")
+	third.ResourceVersion += "1"
+	r.saw(third)
+	require.Empty(t, r.Told("lease-1"), "that a Lease was renewed is no news of what it tells")
 }
 
 // A replica that tells nonsense, or without an end, harms nobody.
@@ -67,6 +68,5 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	l.Annotations = map[string]string{annotationEnded: `[{"lease":"new","execs":["e"],"fate":{"reason":"oom","message":""}}]`}
 	r.saw(l)
 	require.Len(t, r.told, maxTold)
-	_, ok := r.Told("new")
-	require.True(t, ok)
+	require.Len(t, r.Told("new"), 1)
 }

@@ -42,6 +42,26 @@ func TestAnEndingWaitsForWhoIsAway(t *testing.T) {
 	}
 }
 
+// A claim whose sandbox has died lives on until the others know: nobody takes it for a
+// lease meanwhile.
+func TestAnEndedLeaseIsNotTakenUpAgain(t *testing.T) {
+	a, _ := newReplicas(t, patientPool())
+	p := a.proxy(cutproxy.Plan{})
+	_, done := a.begin(deadline(t), p, untilGo)
+	eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+	release := a.replica.HoldTells()
+	defer release()
+	p.Refuse(true)
+	p.Cut()
+	a.provider.Any().Die(fateOOM)
+	eventually(t, "the lease has ended here", func() bool { return a.owned() == 0 })
+	p.Refuse(false)
+	end := <-done
+	var exit *sandboxclient.ExitError
+	require.ErrorAs(t, end.err, &exit)
+	require.Equal(t, sandboxclient.ReasonOOM, exit.Ending.Reason)
+}
+
 // A replica that carries a program of a lease which another one owns tells the same fate:
 // that the claim is gone is no reason of its own.
 func TestAGuestTellsTheOwnersReason(t *testing.T) {

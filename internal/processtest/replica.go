@@ -21,6 +21,7 @@ type Replica struct {
 	unaware bool // and it does not know
 	gone    bool
 	told    []broker.Ended
+	hold    chan struct{} // closed when Tell may go on; nil: at once
 }
 
 // Replica makes the view of one more replica.
@@ -93,8 +94,27 @@ func (r *Replica) Leave(context.Context) error {
 	return nil
 }
 
+// HoldTells keeps Tell waiting until release is called.
+func (r *Replica) HoldTells() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	hold := make(chan struct{})
+	r.hold = hold
+	return sync.OnceFunc(func() { close(hold) })
+}
+
 // Tell implements broker.Roster.
-func (r *Replica) Tell(_ context.Context, all []broker.Ended) error {
+func (r *Replica) Tell(ctx context.Context, all []broker.Ended) error {
+	r.mu.Lock()
+	hold := r.hold
+	r.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told = all
@@ -102,26 +122,24 @@ func (r *Replica) Tell(_ context.Context, all []broker.Ended) error {
 }
 
 // Told implements broker.Roster.
-func (r *Replica) Told(lease string) (broker.Ended, bool) {
+func (r *Replica) Told(lease string) []broker.Ended {
 	r.Provider.mu.Lock()
 	others := slices.Clone(r.replicas)
 	r.Provider.mu.Unlock()
+	var all []broker.Ended
 	for _, o := range others {
 		if o == r {
 			continue
 		}
 		o.mu.Lock()
-		i := slices.IndexFunc(o.told, func(n broker.Ended) bool { return n.Lease == lease })
-		var n broker.Ended
-		if i >= 0 {
-			n = o.told[i]
+		for _, n := range o.told {
+			if n.Lease == lease {
+				all = append(all, n)
+			}
 		}
 		o.mu.Unlock()
-		if i >= 0 {
-			return n, true
-		}
 	}
-	return broker.Ended{}, false
+	return all
 }
 
 // Foreign implements broker.Shared.

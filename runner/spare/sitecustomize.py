@@ -67,8 +67,16 @@ def _wait():
             seen += [os.fsencode(os.path.join(place, n)) for n in names if n.endswith(".pth")]
     if site_code is not None:
         seen += [os.fsencode(f) for f in (site_spec.origin, site_spec.cached) if f]
+    user_import = getattr(site, "execusercustomize", None)
+
+    def writable(place):
+        try:
+            return os.access(place, os.W_OK) or os.stat(place).st_uid == os.geteuid()
+        except OSError:
+            return False
+
     # Nobody can put a module where none is now.
-    settled = not any(os.access(place, os.W_OK) for place in sys.path if place)
+    settled = not any(writable(place) for place in sys.path if place)
     # As the interpreter calls it: it makes the path absolute since 3.9.
     script = os.path.join(os.getcwd(), "main.py") if sys.version_info >= (3, 9) else "main.py"
     try:
@@ -123,16 +131,14 @@ def _wait():
     # archive, and notes that it is neither. The runner gives no archive to a spare.
     sys.path_importer_cache.setdefault(script, None)
 
-    class Once:
-        """Answers one question where PathFinder would, and is gone."""
+    def once(name, answer):
+        """Answers one question where PathFinder, the last to be asked, would, and is gone."""
+        def find_spec(asked, path=None, target=None):
+            sys.meta_path[:] = [f for f in sys.meta_path if f is not finder]
+            return answer(name) if asked == name else external.PathFinder.find_spec(asked, path, target)
 
-        def __init__(self, name, answer):
-            self.name, self.answer = name, answer
-            sys.meta_path.insert(sys.meta_path.index(external.PathFinder), self)
-
-        def find_spec(self, name, path=None, target=None):
-            sys.meta_path.remove(self)
-            return self.answer(name) if name == self.name else None
+        finder = type(sys.implementation)(find_spec=find_spec)  # no class: classes are seen
+        sys.meta_path.insert(sys.meta_path.index(external.PathFinder), finder)
 
     def missing(name):
         raise ModuleNotFoundError("No module named %r" % name, name=name)
@@ -152,12 +158,13 @@ def _wait():
     def before():
         """Comes before the import of sitecustomize."""
         if as_started() and (site_spec or settled):
-            Once("sitecustomize", found if site_spec else missing)
+            once("sitecustomize", found if site_spec else missing)
 
     def after():
         """Comes after it, before site's import of usercustomize, if there is one."""
-        if as_started() and settled and user_spec is None and getattr(site, "ENABLE_USER_SITE", False):
-            Once("usercustomize", missing)
+        if (as_started() and settled and user_spec is None and getattr(site, "ENABLE_USER_SITE", False)
+                and site.execusercustomize is user_import and "usercustomize" not in sys.modules):
+            once("usercustomize", missing)
 
     return before, after
 

@@ -177,7 +177,7 @@ func isLeased(c *extensionsv1beta1.SandboxClaim) bool {
 
 // settle waits until the warm pool is full: what went on before is over.
 func (s *site) settle(ctx context.Context) error {
-	return until(ctx, 3*time.Minute, "the warm pool is full", func() error {
+	return until(ctx, 5*time.Minute, "the warm pool is full", func() error {
 		var p extensionsv1beta1.SandboxWarmPool
 		if err := s.k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "python-gvisor"}, &p); err != nil {
 			return err
