@@ -65,6 +65,7 @@ func TestWhatIsNoViolation(t *testing.T) {
 		"lost, since nothing could be recorded": {lost, []Fault{
 			fault(RestartAPIServer, 10, 16), fault(KillBroker, 17, 18),
 		}},
+		"lost with its broker while its channel was cut": {lost, []Fault{fault(CutExecsAt, 11, 11), fault(KillBroker, 17, 18)}},
 		"gone with its claim":                         {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
 		"no answer while connections are cut":         {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
 		"refused in the aftermath":                    {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},

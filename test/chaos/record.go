@@ -98,8 +98,9 @@ func (v *Evidence) during(from, to time.Time, kinds ...FaultKind) bool {
 
 // blinding are the faults while which nothing can be written down: the API server is
 // away, or the sandbox cannot be told whose it is. They have their aftermath, too:
-// containerd is at its own start for a while.
-var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}
+// containerd is at its own start for a while, and a channel that is to be cut after some
+// bytes is cut later than the fault was made.
+var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet, CutExecs, CutExecsAt}
 
 // unrecorded finds the death of a broker before it can have written down that the
 // entry's sandbox is held.
