@@ -66,11 +66,11 @@ func TestWhatIsNoViolation(t *testing.T) {
 			fault(RestartAPIServer, 10, 16), fault(KillBroker, 17, 18),
 		}},
 		"lost with its broker while its channel was cut": {lost, []Fault{fault(CutExecsAt, 11, 11), fault(KillBroker, 17, 18)}},
-		"gone with its claim":                         {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
-		"no answer while connections are cut":         {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
-		"refused in the aftermath":                    {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},
-		"refused by a lease that is over":             {ends(NoLease), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
-		"a cancel that nobody confirmed amid a fault": {ends(Unconfirmed), []Fault{fault(RestartAPIServer, 15, 25)}},
+		"gone with its claim":                            {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
+		"no answer while connections are cut":            {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
+		"refused in the aftermath":                       {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},
+		"refused by a lease that is over":                {ends(NoLease), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
+		"a cancel that nobody confirmed amid a fault":    {ends(Unconfirmed), []Fault{fault(RestartAPIServer, 15, 25)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
