@@ -148,13 +148,13 @@ func (b *Broker) register(l *lease) {
 	b.mu.Lock()
 	b.leases[name] = l
 	b.mu.Unlock()
-	l.onceEnded(func() {
-		b.remember(l)
-		b.forget(name, l)
-	})
+	l.onceEnded(func() { b.forget(name, l) })
 }
 
+// forget makes a lease that has ended no longer findable; what is to be told of its end
+// is remembered first.
 func (b *Broker) forget(name string, l *lease) {
+	b.remember(l)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leases[name] == l {

@@ -144,10 +144,7 @@ func (b *Broker) enlist(p *pool, sb Sandbox, owned bool) *lease {
 			l.mark()
 		}
 		b.leases[name] = l
-		defer l.onceEnded(func() {
-			b.remember(l)
-			b.forget(name, l)
-		})
+		defer l.onceEnded(func() { b.forget(name, l) })
 	}
 	b.mu.Unlock()
 	if owned && l.adopt() {

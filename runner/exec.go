@@ -157,8 +157,9 @@ const leftoverPause = 5 * time.Millisecond
 const tidyPause = 10 * time.Millisecond
 
 // afterExit ends the exec once its first process has ended: the output is read to its
-// end, which closes read, the ending made, and what the program left behind killed. That comes last if nothing of it holds an output, so that
-// nobody waits for it but the next program.
+// end, which closes read, the ending made, and what the program left behind killed. That
+// comes last if nothing of it holds an output, so that nobody waits for it but the next
+// program.
 func (e *execution) afterExit(st exitStatus, p launched, read <-chan struct{}) {
 	e.exited.Store(true)
 	wall := time.Since(e.started)

@@ -17,7 +17,8 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 )
 
-// counting prints lines for six seconds at least, more where to start a process takes long, then says so.
+// counting prints lines for six seconds at least, more where to start a process takes
+// long, then says so.
 const (
 	counting     = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 7"
 	countedLines = 600
