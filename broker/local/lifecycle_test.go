@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -282,5 +283,35 @@ func TestCloseWhileSandboxesStart(t *testing.T) {
 		}, time.Minute, 10*time.Microsecond)
 		require.NoError(t, p.Close(within(t, 20*time.Second)))
 		require.NoDirExists(t, o.StateDir)
+	}
+}
+
+// What connects to a sandbox writes in its folder while it starts. The folder goes all
+// the same, whenever the sandbox dies.
+func TestASandboxThatDiesWhileItIsDialledLeavesNothing(t *testing.T) {
+	for _, rt := range []local.RuntimeName{local.RuntimeProcess, local.RuntimeRunsc} {
+		t.Run(string(rt), func(t *testing.T) {
+			const deaths, dials = 10, 8
+			o := options(t, rt)
+			p := open(t, o)
+			for range deaths {
+				sb, err := p.Take(within(t, time.Minute), broker.TakeRequest{WarmPool: "test", Until: time.Now().Add(time.Minute)})
+				require.NoError(t, err)
+				var dialling sync.WaitGroup
+				for range dials {
+					dialling.Go(func() {
+						if conn, err := sb.Dial(t.Context()); err == nil {
+							defer func() { _ = conn.Close() }()
+							_, _ = conn.Read(make([]byte, 1)) // the runner greets, unless it is dead
+						}
+					})
+				}
+				require.NoError(t, killOutside(sb.ID()))
+				require.NoError(t, sb.End(within(t, time.Minute)))
+				require.NoDirExists(t, filepath.Join(o.StateDir, "sandboxes", sb.ID().Name))
+				dialling.Wait()
+				require.NoDirExists(t, filepath.Join(o.StateDir, "sandboxes", sb.ID().Name))
+			}
+		})
 	}
 }

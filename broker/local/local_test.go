@@ -5,6 +5,7 @@ package local_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,7 +102,10 @@ func options(t testing.TB, rt local.RuntimeName, pools ...local.Pool) local.Opti
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
-	return local.Options{Runtime: rt, Runsc: programs.runsc, Runner: programs.runner, StateDir: filepath.Join(dir, "state"), Pools: pools}
+	return local.Options{
+		Runtime: rt, Runsc: programs.runsc, Runner: programs.runner, StateDir: filepath.Join(dir, "state"), Pools: pools,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
 }
 
 func open(t testing.TB, o local.Options) *local.Provider {

@@ -37,6 +37,7 @@ type sandbox struct {
 	ended  bool
 	timer  *time.Timer // the sandbox's own end
 	record *broker.Record
+	links  map[*conn]struct{} // the connections to it
 }
 
 // newSandbox names a sandbox and records it, before anything of it exists.
@@ -48,14 +49,14 @@ func (p *Provider) newSandbox(pl *pool) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{p: p, pool: pl, dir: dir, stderr: &tail{}, dead: make(chan struct{})}
+	s := &sandbox{p: p, pool: pl, dir: dir, stderr: &tail{}, dead: make(chan struct{}), links: map[*conn]struct{}{}}
 	// A name is never given again here; the process completes the ID.
 	s.id = broker.SandboxID{Name: name, Claim: "local-" + name}
 	return s, nil
 }
 
-// start starts the process and waits until its runner listens. When it fails
-// nothing is left behind.
+// start starts the process and waits until its runner listens. When it fails nothing is
+// left behind, unless ctx ended first.
 func (s *sandbox) start(ctx context.Context) error {
 	cmd, err := s.p.runtime.command(s)
 	if err == nil {
@@ -66,7 +67,14 @@ func (s *sandbox) start(ctx context.Context) error {
 			return s.awaitReady(ctx, ready)
 		}
 	}
-	s.p.discard(s)
+	s.p.jobs.Go(func() {
+		s.p.discard(s)
+		close(s.dead)
+	})
+	select {
+	case <-s.dead:
+	case <-ctx.Done():
+	}
 	return fmt.Errorf("local: starting sandbox %s: %w", s.id.Name, err)
 }
 
@@ -109,8 +117,8 @@ func (s *sandbox) awaitReady(ctx context.Context, ready *os.File) error {
 	return fmt.Errorf("local: sandbox %s did not start (%v): %s", s.id.Name, s.cmd.ProcessState, s.stderr)
 }
 
-// reap waits for the process, removes what is left of the sandbox and reports a
-// death that nobody wanted.
+// reap waits for the process, reports a death that nobody wanted, and removes what is
+// left of the sandbox.
 func (s *sandbox) reap() {
 	err := s.cmd.Wait()
 	fate := s.p.runtime.fate(s, err)
@@ -121,28 +129,55 @@ func (s *sandbox) reap() {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.p.discard(s)
-	s.p.remove(s)
-	close(s.dead)
 	if news {
 		s.p.log.Info("a sandbox died", "sandbox", s.id.Name, "reason", fate.Reason, "stderr", s.stderr.String())
 		s.p.report(s.id, fate)
-		return
 	}
-	if s.p.life.Err() == nil {
+	s.p.discard(s)
+	s.p.remove(s)
+	close(s.dead)
+	if !news && s.p.life.Err() == nil {
 		s.pool.drop(s)
 	}
 }
 
-// discard removes what was made for a sandbox whose process is gone, and then
-// its record.
+// discardPause is how long what does not go is left alone before the next attempt.
+const discardPause = time.Second
+
+// discard removes what was made for a sandbox whose process is gone, and then its
+// record. It returns when nothing is left; once the provider closes, what does not go
+// is the next start's.
 func (p *Provider) discard(s *sandbox) {
-	if err := p.runtime.remove(s.id.Name, s.dir); err != nil {
-		p.log.Warn("traces of a sandbox are left for the next start to remove", "sandbox", s.id.Name, "error", err)
-		return
+	s.disconnect()
+	for told := false; ; told = true {
+		err := p.runtime.remove(s.id.Name, s.dir)
+		if err == nil {
+			err = os.RemoveAll(s.dir)
+		}
+		if err == nil {
+			return
+		}
+		if !told {
+			p.log.Warn("traces of a sandbox do not go yet", "sandbox", s.id.Name, "error", err)
+		}
+		select {
+		case <-time.After(discardPause):
+		case <-p.life.Done():
+			p.log.Warn("traces of a sandbox are left for the next start to remove", "sandbox", s.id.Name, "error", err)
+			return
+		}
 	}
-	if err := os.RemoveAll(s.dir); err != nil {
-		p.log.Warn("the files of a sandbox are left for the next start to remove", "sandbox", s.id.Name, "error", err)
+}
+
+// disconnect ends what connects to the sandbox: it writes in the sandbox's folder while
+// it starts. What the runner has said can still be read.
+func (s *sandbox) disconnect() {
+	s.mu.Lock()
+	links := s.links
+	s.links = nil // Dial adds none to a sandbox that has ended
+	s.mu.Unlock()
+	for c := range links {
+		c.stop()
 	}
 }
 
@@ -203,10 +238,24 @@ func (s *sandbox) Dial(ctx context.Context) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if s.isDead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
 		return nil, fmt.Errorf("local: sandbox %s is gone", s.id.Name)
 	}
-	return dial(s.p.spawner, s.p.runtime.connect(s))
+	c, err := dial(s.p.spawner, s.p.runtime.connect(s), s.hangUp)
+	if err != nil {
+		return nil, err
+	}
+	s.links[c] = struct{}{}
+	return c, nil
+}
+
+// hangUp forgets a connection whose process has ended.
+func (s *sandbox) hangUp(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, c)
 }
 
 // Record implements broker.Sandbox.

@@ -52,8 +52,9 @@ func (s *spawner) close() {
 }
 
 // dial starts a command that connects its standard input and output to a
-// sandbox's runner, and returns the other ends of them.
-func dial(s *spawner, cmd *exec.Cmd) (net.Conn, error) {
+// sandbox's runner, and returns the other ends of them. ended is called when the command
+// has ended.
+func dial(s *spawner, cmd *exec.Cmd, ended func(*conn)) (*conn, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -72,6 +73,7 @@ func dial(s *spawner, cmd *exec.Cmd) (net.Conn, error) {
 	go func() {
 		defer close(c.gone)
 		_ = cmd.Wait() // it was killed, or the sandbox went away
+		ended(c)
 	}()
 	return c, nil
 }
@@ -95,14 +97,15 @@ func (c *conn) Write(b []byte) (int, error) { return c.out.Write(b) }
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.err = errors.Join(c.in.Close(), c.out.Close())
-		select {
-		case <-c.gone:
-		default:
-			_ = c.cmd.Process.Kill() // it may have just ended
-			<-c.gone
-		}
+		c.stop()
 	})
 	return c.err
+}
+
+// stop ends the process in between, and returns when it is gone.
+func (c *conn) stop() {
+	_ = c.cmd.Process.Kill() // it may have ended before
+	<-c.gone
 }
 
 // LocalAddr implements net.Conn.
