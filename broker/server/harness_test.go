@@ -85,7 +85,7 @@ func (s *site) serve(pools ...broker.PoolConfig) {
 	tokens, err := auth.NewStatic([]auth.StaticToken{{Token: tokenA, Tenant: "a"}, {Token: tokenB, Tenant: "b"}})
 	require.NoError(s.t, err)
 	s.broker = b
-	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: max(s.beat, time.Second), LargeTimeout: time.Second})
+	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: max(s.beat, time.Second), WriteTimeout: max(s.beat, server.DefaultWriteTimeout), LargeTimeout: time.Second})
 	s.http = httptest.NewServer(s.edge)
 	s.t.Cleanup(s.close)
 	s.t.Cleanup(func() {

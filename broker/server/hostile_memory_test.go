@@ -69,7 +69,7 @@ func (fl *floods) play() hostile.Play {
 func slowReader(conn *websocket.Conn, stop <-chan struct{}) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	b := make([]byte, 32<<10)
+	b := make([]byte, 8<<10)
 	for {
 		select {
 		case <-tick.C:
@@ -95,7 +95,8 @@ func heap() uint64 {
 // does not notice, and it is all given back.
 func TestAHundredHostileSandboxesAreBounded(t *testing.T) {
 	all := &floods{begin: make(chan struct{})}
-	// Who reads so slowly sees no ping in time, on a machine that is busy with this.
+	// Who reads so slowly takes no frame and sees no ping in time, on a machine that is
+	// busy with this.
 	s := newQuietSite(t, all.play(), time.Minute)
 	honest := s.witness()
 	c := s.client(tokenA)

@@ -31,6 +31,8 @@ import (
 const (
 	// DefaultHeartbeat is how often both ends ping.
 	DefaultHeartbeat = 10 * time.Second
+	// DefaultWriteTimeout bounds one write to a client.
+	DefaultWriteTimeout = 10 * time.Second
 	// maxSessions bounds the connections of one broker.
 	maxSessions = 8192
 	// MaxStreams is how many streams a connection may have open at a time.
@@ -58,6 +60,9 @@ type Options struct {
 	Isolation string
 	Log       *slog.Logger  // nil: discarded
 	Heartbeat time.Duration // zero: DefaultHeartbeat
+	// WriteTimeout bounds one write to a client, of a frame at most; a client that takes
+	// longer is gone. Zero: DefaultWriteTimeout.
+	WriteTimeout time.Duration
 	// LargeTimeout bounds the reading of one large message; zero:
 	// DefaultLargeTimeout.
 	LargeTimeout time.Duration
@@ -88,6 +93,9 @@ func New(o Options) *Server {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = DefaultHeartbeat
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = DefaultWriteTimeout
 	}
 	if o.LargeTimeout == 0 {
 		o.LargeTimeout = DefaultLargeTimeout

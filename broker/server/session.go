@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// writeTimeout bounds one write to a client; one that takes longer is gone.
-	writeTimeout = 10 * time.Second
 	// closeTimeout bounds the sending of a close frame.
 	closeTimeout = 2 * time.Second
 	// frameQueue bounds a stream's frames that its handler has not read yet.
@@ -113,7 +111,7 @@ func (s *session) heartbeat(stop <-chan struct{}) {
 	for {
 		select {
 		case <-t.C:
-			if err := s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)); err != nil {
+			if err := s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.srv.opts.WriteTimeout)); err != nil {
 				return // the reader finds it
 			}
 		case <-stop:
@@ -209,7 +207,7 @@ func (s *session) close(st *stream) {
 func (s *session) send(f wire.Frame) error {
 	s.write.Lock()
 	defer s.write.Unlock()
-	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(s.srv.opts.WriteTimeout)); err != nil {
 		return err
 	}
 	w, err := s.conn.NextWriter(websocket.BinaryMessage)
