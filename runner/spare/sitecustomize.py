@@ -6,6 +6,94 @@
 # trace.
 
 
+def _shorten_end():
+    """Has the interpreter's last collections find nothing, where no program could tell.
+
+    They are a third of the interpreter's end. What they destroy matters only if it
+    does something then: a file, a generator, an object with __del__, a weak reference
+    with a callback, what a C module keeps. If nothing that is new since the hand-over is
+    of that kind, they pass by every object; the rest of the end is as it always is.
+
+    Returns what is to be called before the wait and at the hand-over.
+    """
+    import sys
+
+    had = set(sys.modules)
+    import _thread
+    import _weakref
+    import atexit
+    import gc
+
+    for name in {"_thread", "_weakref", "atexit", "gc"} - had:
+        del sys.modules[name]
+    # A collector with three generations: until 3.13, unless it has no global lock.
+    if not (3, 11) <= sys.version_info[:2] < (3, 14) or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return lambda: None, lambda: None
+    if atexit._ncallbacks():  # what a .pth file registered would run after this
+        return lambda: None, lambda: None
+
+    mro, namespace, flags = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__flags__"))
+    collected = 1 << 14  # Py_TPFLAGS_HAVE_GC
+    module, function = type(sys), type(_shorten_end)
+    importlib = sys.modules["_frozen_importlib"]
+    external = sys.modules["_frozen_importlib_external"]
+    in_c = importlib.BuiltinImporter, external.ExtensionFileLoader
+    # What these keep does nothing when it is destroyed.
+    harmless = set(
+        "_abc _asyncio _ast _bisect _blake2 _codecs _collections _contextvars _csv _datetime _decimal "
+        "_functools _hashlib _heapq _json _locale _md5 _opcode _operator _pickle "
+        "_posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal _socket "
+        "_sre _ssl _stat _statistics _string _struct _symtable _tracemalloc _typing _uuid "
+        "_weakref _zoneinfo array atexit binascii cmath errno fcntl gc grp itertools math "
+        "pwd resource select termios time unicodedata zlib".split())
+    handed_over = []
+
+    def collections():
+        return [generation["collections"] for generation in gc.get_stats()[1:]]
+
+    def only_forgets(callback):
+        """Whether it is none, or takes the entry of what is gone out of a container."""
+        if type(callback) is function:
+            return callback.__module__ in ("weakref", "_weakrefset")
+        return callback is None or type(callback) is type(len) and callback.__name__ == "_destroy"  # of _abc.c
+
+    def does_nothing(new):
+        for kind in set(map(type, new)):
+            if any("__del__" in namespace(base) for base in mro(kind)):
+                return False
+        for o in new:
+            kinds = mro(type(o))
+            if _weakref.ref in kinds:
+                if not only_forgets(o.__callback__):
+                    return False
+            elif module in kinds:
+                spec = module.__getattribute__(o, "__dict__").get("__spec__")
+                loader = getattr(spec, "loader", None)
+                if (loader in in_c or type(loader) in in_c) and spec.name not in harmless:
+                    return False
+            elif type in kinds:
+                # The collector does not know what such a class makes.
+                if not flags(o) & collected and any("__del__" in namespace(base) for base in mro(o)):
+                    return False
+        return True
+
+    def end():
+        try:
+            if _thread._count() or gc.callbacks or gc.garbage or gc.get_debug() or not handed_over:
+                return
+            if collections() == handed_over:
+                new = gc.get_objects(0) + gc.get_objects(1)  # the rest was there before
+            else:
+                new = gc.get_objects()
+            if does_nothing(new):
+                gc.freeze()
+        except BaseException:
+            pass  # it ends as it always does
+
+    atexit.register(end)  # the first to be registered, so the last to run
+    return gc.collect, lambda: handed_over.extend(collections())
+
+
 def _wait():
     import os
     import sys
@@ -15,6 +103,8 @@ def _wait():
     path = "/proc/self/fd/%d" % archive
     if not hasattr(sys, "argv"):  # before 3.8 it is set too late to be changed here
         os._exit(1)
+
+    tidy, handed_over = _shorten_end()
 
     # This module came from an archive that PYTHONPATH named.
     os.close(archive)
@@ -79,6 +169,7 @@ def _wait():
     settled = not any(writable(place) for place in sys.path if place)
     # As the interpreter calls it: it makes the path absolute since 3.9.
     script = os.path.join(os.getcwd(), "main.py") if sys.version_info >= (3, 9) else "main.py"
+    tidy()
     try:
         send(seen)
         while True:
@@ -88,6 +179,7 @@ def _wait():
                 break
             try:
                 __import__(os.fsdecode(fields[0]))
+                tidy()
                 send([])
             except BaseException as e:
                 send([("%s: %s" % (type(e).__name__, e)).encode("utf-8", "replace")])
@@ -126,6 +218,7 @@ def _wait():
         sys.stdin = sys.__stdin__ = new
     os.close(control)
     os.close(stdin)
+    handed_over()
 
     # Before it runs main.py the interpreter asks whether that is a directory or an
     # archive, and notes that it is neither. The runner gives no archive to a spare.
@@ -170,7 +263,7 @@ def _wait():
 
 
 _before, _after = _wait()
-del _wait
+del _wait, _shorten_end
 
 # The image's own sitecustomize comes now, or is missed just as without a spare.
 # Python 3.9's zipimport wants to find an entry to remove when this raises.

@@ -11,7 +11,6 @@ print(warnings.filters, sorted(zipimport._zip_directory_cache))
 print(sys.modules.get("sitecustomize"), sys.modules.get("usercustomize"))
 import site, builtins
 print(site.ENABLE_USER_SITE, site.USER_SITE, site.USER_BASE, site.PREFIXES, sorted(vars(builtins)))
-import atexit
-print(atexit._ncallbacks())
+# Not atexit._ncallbacks(): docs/spare.md lists it.
 import codecs, locale
 print(locale.getlocale(), locale.setlocale(locale.LC_ALL), sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
