@@ -18,6 +18,10 @@ def _shorten_end():
     """
     import sys
 
+    # A collector with three generations: until 3.13, unless it has no global lock.
+    if not (3, 11) <= sys.version_info[:2] < (3, 14) or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return lambda: None, lambda: None
+
     had = set(sys.modules)
     import _thread
     import _weakref
@@ -26,9 +30,6 @@ def _shorten_end():
 
     for name in {"_thread", "_weakref", "atexit", "gc"} - had:
         del sys.modules[name]
-    # A collector with three generations: until 3.13, unless it has no global lock.
-    if not (3, 11) <= sys.version_info[:2] < (3, 14) or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return lambda: None, lambda: None
     if atexit._ncallbacks():  # what a .pth file registered would run after this
         return lambda: None, lambda: None
 
@@ -45,17 +46,19 @@ def _shorten_end():
         "_posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal _socket "
         "_sre _ssl _stat _statistics _string _struct _symtable _tracemalloc _typing _uuid "
         "_weakref _zoneinfo array atexit binascii cmath errno fcntl gc grp itertools math "
-        "pwd resource select termios time unicodedata zlib".split())
+        "pwd resource select termios time _tokenize unicodedata zlib".split())
     handed_over = []
 
     def collections():
         return [generation["collections"] for generation in gc.get_stats()[1:]]
 
     def only_forgets(callback):
-        """Whether it is none, or takes the entry of what is gone out of a container."""
+        """Whether it is none, or takes out of a container what stood there for what is gone."""
         if type(callback) is function:
             return callback.__module__ in ("weakref", "_weakrefset")
-        return callback is None or type(callback) is type(len) and callback.__name__ == "_destroy"  # of _abc.c
+        # Of _abc.c and _threadmodule.c.
+        ours = "_destroy", "_localdummy_destroyed", "clear_locals"
+        return callback is None or type(callback) is type(len) and callback.__name__ in ours
 
     def does_nothing(new):
         for kind in set(map(type, new)):
