@@ -49,6 +49,7 @@ type farewells struct {
 
 	mu   sync.Mutex   // guards the rest
 	list []keptEnding // the oldest first
+	owed bool         // the others have yet to be told of a change
 	told bool         // the others know of some
 }
 
@@ -58,11 +59,12 @@ type keptEnding struct {
 }
 
 // add keeps an ending, and drops what was kept long enough.
-func (e *farewells) add(n Ended) {
+func (e *farewells) add(n Ended, tell bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.fresh(), keptEnding{Ended: n, at: time.Now()})
 	e.list = e.list[max(0, len(e.list)-maxEnded):]
+	e.owed = e.owed || tell
 }
 
 // fresh are those that are kept. mu is held.
@@ -85,15 +87,45 @@ func (e *farewells) all() []Ended {
 	return out
 }
 
-func (e *farewells) of(lease string) (Ended, bool) {
+func (e *farewells) of(lease string) (keptEnding, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.fresh() {
 		if n.Lease == lease {
-			return n.Ended, true
+			return n, true
 		}
 	}
-	return Ended{}, false
+	return keptEnding{}, false
+}
+
+// take reports whether there is something to tell, and takes it for told.
+func (e *farewells) take() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	owed := e.owed
+	e.owed = false
+	return owed
+}
+
+// settle notes whether the others were told, and whether that was of any.
+func (e *farewells) settle(ok, some bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ok {
+		e.told = some
+	} else {
+		e.owed = true
+	}
+}
+
+// review reports whether the others are to be told: what they could not be told before,
+// or that it is over.
+func (e *farewells) review() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	some := len(e.fresh()) > 0
+	e.owed = e.owed && some || e.told && !some
+	return e.owed
 }
 
 // remember keeps how a lease ended, if a program of it went on until then.
@@ -106,33 +138,32 @@ func (b *Broker) remember(l *lease) {
 	l.mu.Lock()
 	n := Ended{Lease: l.id, Execs: slices.Clone(l.going), Over: slices.Clone(l.over), Fate: f}
 	l.mourned = len(n.Execs)+len(n.Over) > 0
+	tell := l.mourned
 	l.mu.Unlock()
-	b.ended.add(n)
+	b.ended.add(n, tell)
 }
 
 // tell makes the other replicas know, before the claim is gone: then each program of the
 // lease that one of them carries ends with the same fate.
 func (b *Broker) tell() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.life), tellTimeout)
-	defer cancel()
 	b.ended.telling.Lock()
 	defer b.ended.telling.Unlock()
-	all := b.ended.all()
-	if err := b.roster.Tell(ctx, all); err != nil {
-		b.log.Warn("the other replicas could not be told of an ending", "error", err)
-		return
+	if !b.ended.take() {
+		return // whoever was first told of all
 	}
-	b.ended.mu.Lock()
-	defer b.ended.mu.Unlock()
-	b.ended.told = len(all) > 0
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.life), tellTimeout)
+	defer cancel()
+	all := b.ended.all()
+	err := b.roster.Tell(ctx, all)
+	b.ended.settle(err == nil, len(all) > 0)
+	if err != nil {
+		b.log.Warn("the other replicas could not be told of an ending yet", "error", err)
+	}
 }
 
-// untell takes back what was told when it was told for long enough.
-func (b *Broker) untell() {
-	b.ended.mu.Lock()
-	due := b.ended.told && len(b.ended.fresh()) == 0
-	b.ended.mu.Unlock()
-	if due {
+// tellAgain tells what could not be told, and takes back what was told for long enough.
+func (b *Broker) tellAgain() {
+	if b.ended.review() {
 		b.tell()
 	}
 }
@@ -141,9 +172,15 @@ func (b *Broker) untell() {
 func (b *Broker) knownEndings(lease string) []Ended {
 	told := b.roster.Told(lease)
 	if n, ok := b.ended.of(lease); ok {
-		told = append([]Ended{n}, told...)
+		told = append([]Ended{n.Ended}, told...)
 	}
 	return told
+}
+
+// settled reports whether what others saw of a lease that ended here must have come.
+func (b *Broker) settled(lease string) bool {
+	n, ok := b.ended.of(lease)
+	return b.shared == nil || ok && time.Since(n.at) >= toldPatience
 }
 
 // howEnded looks for the ending of a program whose lease is gone.
@@ -162,13 +199,13 @@ func (b *Broker) howEnded(ctx context.Context, h handle) (f Fate, ok bool) {
 				f, ok = n.Fate, true
 			}
 		}
-		if ok || b.shared == nil {
+		if b.settled(h.lease) {
 			return f, ok
 		}
-		select {
+		select { // another replica may have seen how the program ended
 		case <-look.C:
 		case <-late.C:
-			return f, false
+			return f, ok
 		case <-ctx.Done():
 			return f, false
 		}

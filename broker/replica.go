@@ -70,7 +70,7 @@ func (b *Broker) tendAlways() {
 		if err := b.tend(b.life); err != nil && b.life.Err() == nil {
 			b.log.Warn("looking for what other replicas left failed", "error", err)
 		}
-		b.untell()
+		b.tellAgain()
 		for _, p := range b.pools {
 			p.start() // others may have made room
 		}

@@ -46,6 +46,9 @@ func (c *command) lookPath() error {
 	changes := false
 	for _, dir := range filepath.SplitList(where.path) {
 		path := filepath.Join(dir, name)
+		if !filepath.IsAbs(dir) { // as in the program's directory, not in this process's
+			path, changes = filepath.Join(c.dir, path), true
+		}
 		changes = changes || canChange(path)
 		if st, err := os.Stat(path); err == nil && !st.IsDir() && unix.Access(path, unix.X_OK) == nil {
 			c.path = path
@@ -93,9 +96,6 @@ func (p *places) keep(w onPath, path string) {
 // canChange reports whether the programs, which have this process's rights, can put
 // something else at a path: in its directory, or in the place of one above.
 func canChange(path string) bool {
-	if !filepath.IsAbs(path) {
-		return true
-	}
 	for p := path; p != "/"; p = filepath.Dir(p) {
 		if canWrite(filepath.Dir(p)) {
 			return true

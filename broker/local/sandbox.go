@@ -31,6 +31,8 @@ type sandbox struct {
 	stderr *tail
 	dead   chan struct{} // closed when the process has ended and its traces are gone
 
+	dialling sync.WaitGroup // the connections that are being made
+
 	mu     sync.Mutex // guards the rest
 	taken  bool
 	ending bool // its end is wanted: no death to report
@@ -56,7 +58,7 @@ func (p *Provider) newSandbox(pl *pool) (*sandbox, error) {
 }
 
 // start starts the process and waits until its runner listens. When it fails nothing is
-// left behind, unless ctx ended first.
+// left behind, unless that takes long: then it is being removed.
 func (s *sandbox) start(ctx context.Context) error {
 	cmd, err := s.p.runtime.command(s)
 	if err == nil {
@@ -71,10 +73,7 @@ func (s *sandbox) start(ctx context.Context) error {
 		s.p.discard(s)
 		close(s.dead)
 	})
-	select {
-	case <-s.dead:
-	case <-ctx.Done():
-	}
+	s.awaitGone()
 	return fmt.Errorf("local: starting sandbox %s: %w", s.id.Name, err)
 }
 
@@ -110,11 +109,21 @@ func (s *sandbox) awaitReady(ctx context.Context, ready *os.File) error {
 		return nil
 	}
 	s.kill()
-	<-s.dead
+	s.awaitGone()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("local: waiting for sandbox %s: %w", s.id.Name, err)
 	}
 	return fmt.Errorf("local: sandbox %s did not start (%v): %s", s.id.Name, s.cmd.ProcessState, s.stderr)
+}
+
+// awaitGone waits until nothing of the sandbox is left, but not for ever.
+func (s *sandbox) awaitGone() {
+	late := time.NewTimer(removeTimeout)
+	defer late.Stop()
+	select {
+	case <-s.dead:
+	case <-late.C:
+	}
 }
 
 // reap waits for the process, reports a death that nobody wanted, and removes what is
@@ -132,13 +141,12 @@ func (s *sandbox) reap() {
 	if news {
 		s.p.log.Info("a sandbox died", "sandbox", s.id.Name, "reason", fate.Reason, "stderr", s.stderr.String())
 		s.p.report(s.id, fate)
+	} else if s.p.life.Err() == nil {
+		s.pool.drop(s)
 	}
 	s.p.discard(s)
 	s.p.remove(s)
 	close(s.dead)
-	if !news && s.p.life.Err() == nil {
-		s.pool.drop(s)
-	}
 }
 
 // discardPause is how long what does not go is left alone before the next attempt.
@@ -172,9 +180,10 @@ func (p *Provider) discard(s *sandbox) {
 // disconnect ends what connects to the sandbox: it writes in the sandbox's folder while
 // it starts. What the runner has said can still be read.
 func (s *sandbox) disconnect() {
+	s.dialling.Wait() // Dial begins none to a sandbox that has ended
 	s.mu.Lock()
 	links := s.links
-	s.links = nil // Dial adds none to a sandbox that has ended
+	s.links = nil
 	s.mu.Unlock()
 	for c := range links {
 		c.stop()
@@ -239,20 +248,27 @@ func (s *sandbox) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.ended {
+		s.mu.Unlock()
 		return nil, fmt.Errorf("local: sandbox %s is gone", s.id.Name)
 	}
-	c, err := dial(s.p.spawner, s.p.runtime.connect(s), s.hangUp)
+	s.dialling.Add(1)
+	s.mu.Unlock()
+	defer s.dialling.Done()
+	c, err := dial(s.p.spawner, s.p.runtime.connect(s))
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.links[c] = struct{}{}
+	go s.hangUp(c)
 	return c, nil
 }
 
-// hangUp forgets a connection whose process has ended.
+// hangUp forgets a connection when its process has ended.
 func (s *sandbox) hangUp(c *conn) {
+	<-c.gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.links, c)

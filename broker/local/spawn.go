@@ -52,9 +52,8 @@ func (s *spawner) close() {
 }
 
 // dial starts a command that connects its standard input and output to a
-// sandbox's runner, and returns the other ends of them. ended is called when the command
-// has ended.
-func dial(s *spawner, cmd *exec.Cmd, ended func(*conn)) (*conn, error) {
+// sandbox's runner, and returns the other ends of them.
+func dial(s *spawner, cmd *exec.Cmd) (*conn, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -73,7 +72,6 @@ func dial(s *spawner, cmd *exec.Cmd, ended func(*conn)) (*conn, error) {
 	go func() {
 		defer close(c.gone)
 		_ = cmd.Wait() // it was killed, or the sandbox went away
-		ended(c)
 	}()
 	return c, nil
 }

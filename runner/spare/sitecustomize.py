@@ -11,15 +11,17 @@ def _shorten_end():
 
     They are a third of the interpreter's end. What they destroy matters only if it
     does something then: a file, a generator, an object with __del__, a weak reference
-    with a callback, what a C module keeps. If nothing that is new since the hand-over is
-    of that kind, they pass by every object; the rest of the end is as it always is.
+    with a callback, what a C module keeps. If nothing is of that kind, they pass by every
+    object; the rest of the end is as it always is. Whatever is not known to be harmless is
+    taken for the opposite.
 
-    Returns what is to be called before the wait and at the hand-over.
+    Returns what is to be called before each wait, and at the hand-over.
     """
     import sys
 
     # A collector with three generations: until 3.13, unless it has no global lock.
-    if not (3, 11) <= sys.version_info[:2] < (3, 14) or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if (sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info[:2] < (3, 14)
+            or not getattr(sys, "_is_gil_enabled", lambda: True)()):
         return lambda: None, lambda: None
 
     had = set(sys.modules)
@@ -33,68 +35,118 @@ def _shorten_end():
     if atexit._ncallbacks():  # what a .pth file registered would run after this
         return lambda: None, lambda: None
 
-    mro, namespace, flags = (type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__flags__"))
+    def getter(kind, name):  # no program can overwrite it
+        return kind.__dict__[name].__get__
+
+    ref, module, function, builtin = _weakref.ref, type(sys), type(_shorten_end), type(len)
+    mro, namespace, flags = (getter(type, name) for name in ("__mro__", "__dict__", "__flags__"))
+    callback_of, contents = getter(ref, "__callback__"), getter(module, "__dict__")
     collected = 1 << 14  # Py_TPFLAGS_HAVE_GC
-    module, function = type(sys), type(_shorten_end)
     importlib = sys.modules["_frozen_importlib"]
     external = sys.modules["_frozen_importlib_external"]
-    in_c = importlib.BuiltinImporter, external.ExtensionFileLoader
-    # What these keep does nothing when it is destroyed.
+    # Modules in C: what they keep does nothing when it is destroyed.
     harmless = set(
-        "_abc _asyncio _ast _bisect _blake2 _codecs _collections _contextvars _csv _datetime _decimal "
-        "_functools _hashlib _heapq _json _locale _md5 _opcode _operator _pickle "
-        "_posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal _socket "
-        "_sre _ssl _stat _statistics _string _struct _symtable _tracemalloc _typing _uuid "
-        "_weakref _zoneinfo array atexit binascii cmath errno fcntl gc grp itertools math "
-        "pwd resource select termios time _tokenize unicodedata zlib".split())
-    handed_over = []
+        "_abc _asyncio _ast _bisect _blake2 _codecs _collections _contextvars _csv _datetime "
+        "_decimal _functools _hashlib _heapq _imp _io _json _locale _md5 _opcode _operator "
+        "_pickle _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _signal "
+        "_sre _stat _statistics _string _struct _symtable _thread _tokenize _tracemalloc "
+        "_typing _uuid _warnings _weakref _zoneinfo array atexit binascii builtins cmath "
+        "errno faulthandler fcntl gc grp itertools marshal math posix pwd resource sys termios "
+        "time unicodedata zlib".split())
+    # Callbacks that take out of a container what stood there for what is gone.
+    forget = set(
+        "WeakSet.__init__.<locals>._remove WeakValueDictionary.__init__.<locals>.remove "
+        "WeakKeyDictionary.__init__.<locals>.remove _get_module_lock.<locals>.cb".split())
+    forgetful = "weakref", "_weakrefset", "importlib._bootstrap", "_frozen_importlib"
+    forget_in_c = "_destroy", "_localdummy_destroyed", "clear_locals"  # of _abc.c, _threadmodule.c
+    streams = "stdin", "__stdin__", "stdout", "__stdout__", "stderr", "__stderr__"
+    then = {}  # what was so at the hand-over
+
+    def is_any(o, others):
+        return any(o is other for other in others)  # "in" would ask a metaclass
+
+    def has_del(kind):
+        return any("__del__" in namespace(base) for base in mro(kind))
+
+    def standard():
+        """The standard streams and what they consist of."""
+        parts = []
+        for name in streams:
+            part = getattr(sys, name, None)
+            while part is not None:
+                parts.append(part)
+                part = getattr(part, "buffer", None) or getattr(part, "raw", None)
+        return parts
+
+    def only_forgets(callback):
+        if type(callback) is function:
+            return callback.__module__ in forgetful and callback.__code__.co_qualname in forget
+        return callback is None or type(callback) is builtin and callback.__name__ in forget_in_c
+
+    def is_known(o):
+        """Whether a module does nothing when it is destroyed."""
+        spec = contents(o).get("__spec__")
+        if spec is None:
+            return True  # __main__, or made by a program
+        if type(spec) is not importlib.ModuleSpec:
+            return False
+        in_c = spec.loader is importlib.BuiltinImporter or type(spec.loader) is external.ExtensionFileLoader
+        return not in_c or spec.name in harmless
+
+    def does_nothing(objects, but=()):
+        kinds = {id(kind): kind for kind in map(type, objects)}.values()
+        telling = [kind for kind in kinds if has_del(kind)]
+        if telling and not all(is_any(o, but) for o in objects if is_any(type(o), telling)):
+            return False
+        for o in objects:
+            kinds = mro(type(o))
+            if is_any(ref, kinds):
+                if not only_forgets(callback_of(o)):
+                    return False
+            elif is_any(module, kinds):
+                if not is_known(o):
+                    return False
+            elif type(o) is _weakref.ProxyType or type(o) is _weakref.CallableProxyType:
+                return False
+        return True
+
+    def uncounted():
+        """How many objects there are of classes with __del__ that the collector does not know."""
+        return [sys.getrefcount(kind) for kind in then["uncollected"]]
 
     def collections():
         return [generation["collections"] for generation in gc.get_stats()[1:]]
 
-    def only_forgets(callback):
-        """Whether it is none, or takes out of a container what stood there for what is gone."""
-        if type(callback) is function:
-            return callback.__module__ in ("weakref", "_weakrefset")
-        # Of _abc.c and _threadmodule.c.
-        ours = "_destroy", "_localdummy_destroyed", "clear_locals"
-        return callback is None or type(callback) is type(len) and callback.__name__ in ours
+    def tidy():
+        gc.collect()  # so that what is new can be told from the rest
+        objects = gc.get_objects()
+        then["old"] = does_nothing(objects, standard())
+        then["uncollected"] = [o for o in objects if is_any(type, mro(type(o))) and not flags(o) & collected and has_del(o)]
 
-    def does_nothing(new):
-        for kind in set(map(type, new)):
-            if any("__del__" in namespace(base) for base in mro(kind)):
-                return False
-        for o in new:
-            kinds = mro(type(o))
-            if _weakref.ref in kinds:
-                if not only_forgets(o.__callback__):
-                    return False
-            elif module in kinds:
-                spec = module.__getattribute__(o, "__dict__").get("__spec__")
-                loader = getattr(spec, "loader", None)
-                if (loader in in_c or type(loader) in in_c) and spec.name not in harmless:
-                    return False
-            elif type in kinds:
-                # The collector does not know what such a class makes.
-                if not flags(o) & collected and any("__del__" in namespace(base) for base in mro(o)):
-                    return False
+    def handed_over():
+        then["streams"] = [id(getattr(sys, name, None)) for name in streams]
+        then["collections"], then["uncounted"] = collections(), uncounted()
+
+    def called():
+        """Whether a program called the exit's functions by itself."""
+        try:
+            sys._getframe(2)
+        except ValueError:
+            return False
         return True
 
     def end():
         try:
-            if _thread._count() or gc.callbacks or gc.garbage or gc.get_debug() or not handed_over:
-                return
-            if collections() == handed_over:
-                new = gc.get_objects(0) + gc.get_objects(1)  # the rest was there before
-            else:
-                new = gc.get_objects()
-            if does_nothing(new):
+            if (then["old"] and then["collections"] == collections() and then["uncounted"] == uncounted()
+                    and then["streams"] == [id(getattr(sys, name, None)) for name in streams]
+                    and "gc" not in sys.modules and not _thread._count() and not called()
+                    and does_nothing(gc.get_objects(0) + gc.get_objects(1))):
                 gc.freeze()
         except BaseException:
             pass  # it ends as it always does
 
     atexit.register(end)  # the first to be registered, so the last to run
-    return gc.collect, lambda: handed_over.extend(collections())
+    return tidy, handed_over
 
 
 def _wait():

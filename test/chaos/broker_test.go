@@ -97,25 +97,31 @@ func (b *brokerProcess) read(log io.Reader, listening func()) {
 			b.mu.Unlock()
 			listening()
 		case "exec", "exec ended":
-			b.site.notes.add(l)
+			b.site.notes.add(b.name, l)
 		}
 	}
 }
 
 // logLine is what of a line of the log is of interest here.
 type logLine struct {
-	Msg, Address, Request, Lease, Exec, Reason, Signal string
-	ExitCode                                           int `json:"exit_code"`
+	Msg, Address, Request, Lease, Exec, Reason, Cause, Signal string
+	ExitCode                                                  int `json:"exit_code"`
 }
 
-func (n *notes) add(l logLine) {
+func (n *notes) add(by string, l logLine) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.requests[l.Request] = l.Exec
-	told := n.told[l.Exec]
+	told, known := n.told[l.Exec]
+	if known && told.Claim != l.Lease {
+		n.twice = append(n.twice, fmt.Sprintf("exec %s in %s and %s", l.Exec, told.Claim, l.Lease))
+	}
 	told.Claim = l.Lease
+	if !known {
+		told.By = by
+	}
 	if l.Msg == "exec ended" {
-		if e := strings.TrimSpace(fmt.Sprint(l.Reason, " ", l.ExitCode, " ", l.Signal)); !slices.Contains(told.Endings, e) {
+		if e := strings.Join(strings.Fields(fmt.Sprint(l.Reason, " ", l.Cause, " ", l.ExitCode, " ", l.Signal)), " "); !slices.Contains(told.Endings, e) {
 			told.Endings = append(told.Endings, e)
 		}
 	}

@@ -41,7 +41,7 @@ func (s *suite) strikes(ctx context.Context, d *deck) {
 
 // strike makes a fault, waits until it is made good, and notes both.
 func (s *suite) strike(step Step) {
-	f := Fault{Step: step, At: time.Now()}
+	f := Fault{Step: step, At: time.Now(), Broker: s.brokerOf(step)}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	targets, what, err := s.make(ctx, step)
@@ -60,10 +60,24 @@ func (s *suite) strike(step Step) {
 	s.evidence.Faults = append(s.evidence.Faults, f)
 }
 
+// one is the broker that a step strikes, if it strikes one.
+func (s *suite) one(step Step) *brokerProcess {
+	return s.brokers[int(step.Choice*float64(len(s.brokers)))]
+}
+
+// brokerOf is its name; empty, if the fault is not on one broker.
+func (s *suite) brokerOf(step Step) string {
+	switch step.Kind {
+	case CutExecs, CutExecsAt, KillBroker:
+		return s.one(step).name
+	}
+	return ""
+}
+
 // make makes a fault. It returns the claims it is on, for a fault on pods, and what it
 // struck.
 func (s *suite) make(ctx context.Context, step Step) (targets []string, what string, err error) {
-	one := s.brokers[int(step.Choice*float64(len(s.brokers)))]
+	one := s.one(step)
 	switch step.Kind {
 	case CutClients:
 		s.front.Cut()

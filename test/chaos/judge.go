@@ -12,6 +12,9 @@ import (
 // their output, whatever is broken.
 const leastComplete = 0.8
 
+// leastStarted is the part of all calls of which something must come.
+const leastStarted = 0.4
+
 // clock is how moments are written.
 const clock = "15:04:05.000"
 
@@ -79,6 +82,9 @@ func Judge(e *Evidence) Verdict {
 	if j.Started > 0 && float64(j.Complete) < leastComplete*float64(j.Started) {
 		j.accuse(TooFew, "%d of %d", j.Complete, j.Started)
 	}
+	if all := len(e.Entries); float64(j.Started) < leastStarted*float64(all) {
+		j.accuse(TooFew, "%d of %d calls started something", j.Started, all)
+	}
 	slices.SortFunc(j.Violations, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
 	return j.Verdict
 }
@@ -115,11 +121,11 @@ func (j *judgement) entry(e *Entry) {
 	case Ended:
 		j.ended(e)
 	case Refused:
-		if !j.during(e.Began, e.Ended) {
+		if !j.amid(e) {
 			j.accuseOf(e, WasRefused, "%s", e.Err)
 		}
 	case StartUnknown, Unconfirmed:
-		if !j.during(e.Began, e.Ended) {
+		if !j.amid(e) {
 			j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
 		}
 	case Gone, NoLease:

@@ -41,6 +41,12 @@ func fault(k FaultKind, from, to int, targets ...string) Fault {
 	return Fault{Step: Step{Kind: k}, At: at(from), Until: at(to), Targets: targets}
 }
 
+// onBroker makes a fault one on a broker.
+func onBroker(name string, f Fault) Fault {
+	f.Broker = name
+	return f
+}
+
 func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -116,19 +122,25 @@ func TestViolations(t *testing.T) {
 			ends(Gone)(e)
 			e.Code, e.Success = 3, true
 		}, []Fault{fault(DeletePod, 15, 15, "claim-1")}, FalseSuccess},
-		"lost without a fault":                 {lost, nil, LostForNone},
-		"lost with a fault on another pod":     {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
-		"lost before its pod was deleted":      {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
-		"lost in a sandbox nobody knows":       {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
-		"lost with a restarted containerd":     {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
-		"lost with a stopped runner":           {lost, []Fault{fault(StopRunner, 12, 15, "claim-1")}, LostForNone},
-		"lost long after it was recorded":      {lost, []Fault{fault(KillBroker, 18, 19)}, LostForNone},
+		"lost without a fault":                  {lost, nil, LostForNone},
+		"lost with a fault on another pod":      {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
+		"lost before its pod was deleted":       {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
+		"lost in a sandbox nobody knows":        {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
+		"lost with a restarted containerd":      {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
+		"lost with a stopped runner":            {lost, []Fault{fault(StopRunner, 12, 15, "claim-1")}, LostForNone},
+		"lost long after it was recorded":       {lost, []Fault{fault(KillBroker, 18, 19)}, LostForNone},
+		"lost before its broker was killed":     {lost, []Fault{fault(CutExecs, 11, 11), fault(KillBroker, 21, 22)}, LostForNone},
+		"lost with another broker than its own": {func(e *Entry) { lost(e); e.Exec = "x" }, []Fault{onBroker("broker-1", fault(KillBroker, 12, 13))}, LostForNone},
+		"lost after half a minute of cuts": {func(e *Entry) { lost(e); e.Ended = at(60) }, []Fault{
+			fault(CutExecs, 12, 12), fault(CutExecs, 20, 20), fault(CutExecs, 28, 28), fault(CutExecs, 36, 36), fault(KillBroker, 42, 43),
+		}, LostForNone},
 		"lost long after it could be recorded": {lost, []Fault{fault(RestartAPIServer, 2, 4), fault(KillBroker, 18, 19)}, LostForNone},
 		"gone without a fault":                 {ends(Gone), []Fault{fault(CutExecs, 12, 12)}, NoEnding},
 		"a lease that is over for no reason":   {ends(NoLease), []Fault{fault(KillBrokers, 5, 9)}, NoEnding},
 		"no answer in calm":                    {ends(StartUnknown), nil, NoEnding},
 		"refused in calm":                      {ends(Refused), []Fault{fault(CutClients, 30, 30)}, WasRefused},
 		"a cancel that is not heard in calm":   {ends(Unconfirmed), nil, NoEnding},
+		"refused by a fault on another's pod":  {ends(Refused), []Fault{fault(DeletePod, 15, 15, "claim-2")}, WasRefused},
 		"unreachable":                          {ends(Unreachable), []Fault{fault(CutClients, 12, 12)}, NoEnding},
 		"any other error":                      {ends(Failed), []Fault{fault(DeletePod, 15, 15, "claim-1")}, NoEnding},
 	} {
@@ -136,7 +148,7 @@ func TestViolations(t *testing.T) {
 			t.Parallel()
 			e := good()
 			tc.change(&e)
-			v := Judge(&Evidence{Entries: append(four(), e), Faults: tc.faults})
+			v := Judge(&Evidence{Entries: append(four(), e), Faults: tc.faults, Told: map[string]Told{"x": {Claim: "claim-1", By: "broker-0"}}})
 			require.NotEmpty(t, v.Violations)
 			for _, got := range v.Violations {
 				require.Equal(t, tc.want, got.Charge, got.What)
@@ -151,6 +163,8 @@ func TestViolationsOfTheWhole(t *testing.T) {
 	for i := range 3 {
 		lost(&few[i])
 	}
+	turned := good()
+	ends(Refused)(&turned)
 	for name, tc := range map[string]struct {
 		evidence Evidence
 		want     Violation
@@ -160,6 +174,7 @@ func TestViolationsOfTheWhole(t *testing.T) {
 		"ran twice":                             {Evidence{Twice: []string{"p"}}, Violation{RanTwice, "p"}},
 		"a leak":                                {Evidence{Left: []string{"claim claim-1"}}, Violation{Leak, "claim claim-1"}},
 		"too few, since too many are abandoned": {Evidence{Entries: four(), Abandoned: 2}, Violation{TooFew, "4 of 6"}},
+		"none that started":                     {Evidence{Entries: []Entry{turned, turned}, Faults: []Fault{fault(KillBrokers, 12, 15)}}, Violation{TooFew, "0 of 2 calls started something"}},
 		"too few":                               {Evidence{Entries: few, Faults: []Fault{fault(Drain, 15, 16, "claim-1")}}, Violation{TooFew, "7 of 10"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -96,7 +96,26 @@ func (s *suite) drain(ctx context.Context) (targets []string, what string, err e
 			return targets, node, again
 		}
 	}
-	return targets, fmt.Sprintf("%s, %d pods", node, len(evicted)), s.settle(ctx)
+	return targets, fmt.Sprintf("%s, %d pods", node, len(evicted)), s.serves(ctx, time.Now())
+}
+
+// serves waits until a sandbox is ready that has become so since a moment. The warm pool
+// need not become full: programs take its sandboxes as fast as they come.
+func (s *suite) serves(ctx context.Context, since time.Time) error {
+	return until(ctx, 2*time.Minute, "a sandbox is ready", func() error {
+		var pods corev1.PodList
+		if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(since) {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("none of %d", len(pods.Items))
+	})
 }
 
 func (s *suite) cordon(ctx context.Context, node string, unschedulable bool) error {

@@ -37,6 +37,7 @@ type Entry struct {
 	Began, Held, Ended time.Time
 	Claim              string // its sandbox, as brokers' logs name it; empty: not known
 	Request            string // by which a run is found in the brokers' logs
+	Exec               string // its name in them; empty: they do not speak of it
 
 	Outcome        Outcome
 	Success        bool         // the call returned no error
@@ -50,12 +51,14 @@ type Fault struct {
 	Step
 	At, Until time.Time // from the first blow until it was made good
 	Targets   []string  // claims, of faults on a pod
+	Broker    string    // of faults on one broker
 }
 
 // Told is what brokers' logs say of one exec.
 type Told struct {
 	Claim   string
-	Endings []string // reason and code of each ending that was told, without repetition
+	By      string   // the broker that spoke of it first
+	Endings []string // reason, cause and code of each ending that was told, without repetition
 }
 
 // Evidence is all that a run of the suite has noted.
@@ -79,6 +82,9 @@ const (
 	// recordedWithin is how soon a broker must have written down a lease that it
 	// gave: when it is killed before, the lease is lost with it.
 	recordedWithin = 3 * time.Second
+	// blindAtMost is how long faults that follow one another may keep it from that: in
+	// half a minute there is a moment.
+	blindAtMost = 30 * time.Second
 )
 
 // onPod finds a fault on the sandbox of an entry, before its end.
@@ -88,11 +94,15 @@ func (v *Evidence) onPod(e *Entry) bool {
 	})
 }
 
-// during finds a fault of one of the kinds, or of any, whose time and aftermath
-// overlap with that from one moment to another.
-func (v *Evidence) during(from, to time.Time, kinds ...FaultKind) bool {
+// onOnePod are the faults that nobody else has to notice.
+var onOnePod = []FaultKind{StopRunner, KillRunner, DeletePod, DeleteClaim}
+
+// amid finds a fault whose time and aftermath overlap with an entry's, unless it is on
+// another sandbox.
+func (v *Evidence) amid(e *Entry) bool {
 	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
-		return (len(kinds) == 0 || slices.Contains(kinds, f.Kind)) && f.At.Before(to) && f.Until.Add(aftermath).After(from)
+		near := !slices.Contains(onOnePod, f.Kind) || e.Claim == "" || slices.Contains(f.Targets, e.Claim)
+		return near && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Began)
 	})
 }
 
@@ -103,18 +113,28 @@ func (v *Evidence) during(from, to time.Time, kinds ...FaultKind) bool {
 var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet, CutExecs, CutExecsAt}
 
 // unrecorded finds the death of a broker before it can have written down that the
-// entry's sandbox is held.
+// entry's sandbox is held, and before the entry's end. Which broker that has to be is
+// known of a run alone: a lease's programs come over any.
 func (v *Evidence) unrecorded(e *Entry) bool {
 	if e.Held.IsZero() {
 		return false
 	}
-	by := e.Held.Add(recordedWithin)
+	by := ""
+	if e.Lease == "" {
+		by = v.Told[e.Exec].By
+	}
+	concerns := func(f Fault) bool { return f.Broker == "" || by == "" || f.Broker == by }
+	until := e.Held.Add(recordedWithin)
 	for _, f := range v.Faults {
-		if end := f.Until.Add(aftermath); slices.Contains(blinding, f.Kind) && f.At.Before(by) && end.After(e.Held) && end.After(by) {
-			by = end
+		if end := f.Until.Add(aftermath); slices.Contains(blinding, f.Kind) && concerns(f) && f.At.Before(until) && end.After(e.Held) && end.After(until) {
+			until = end
 		}
 	}
+	if last := e.Held.Add(blindAtMost); until.After(last) {
+		until = last
+	}
 	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
-		return (f.Kind == KillBroker || f.Kind == KillBrokers) && f.At.After(e.Held.Add(-time.Second)) && f.At.Before(by)
+		return (f.Kind == KillBroker || f.Kind == KillBrokers) && concerns(f) &&
+			f.At.After(e.Held.Add(-time.Second)) && f.At.Before(until) && f.At.Before(e.Ended)
 	})
 }

@@ -50,7 +50,7 @@ func (s *suite) resolve() {
 		if e.Request != "" {
 			exec = s.notes.requests[e.Request]
 		}
-		ours[exec] = true
+		ours[exec], e.Exec = true, exec
 		e.Claim = s.notes.told[exec].Claim
 		if e.Lease != "" && e.Claim != "" {
 			leases[e.Lease] = e.Claim
@@ -67,6 +67,7 @@ func (s *suite) resolve() {
 		}
 	}
 	s.evidence.Told = maps.Clone(s.notes.told)
+	s.evidence.Twice = append(s.evidence.Twice, s.notes.twice...)
 	s.problems = append(s.problems, s.notes.dead...)
 }
 

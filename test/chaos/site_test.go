@@ -210,6 +210,7 @@ type notes struct {
 	told     map[string]Told
 	requests map[string]string // execs by the requests for them
 	dead     []string          // brokers that ended by themselves
+	twice    []string          // execs in two sandboxes
 }
 
 func (n *notes) died(what string) {

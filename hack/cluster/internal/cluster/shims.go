@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -98,11 +99,15 @@ func podOf(pods []cgroups.Pod, container string) string {
 }
 
 // shimAnswersAt asks a shim for its container's processes, as containerd does at its start. The
-// answer does not matter.
+// answer does not matter. One of which containerd had not noted yet how it can be asked,
+// no containerd will ever find.
 func shimAnswersAt(bootstrap, id string) bool {
 	text, err := os.ReadFile(bootstrap)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
 	if err != nil {
-		return true // it has gone, or is not there yet
+		return true
 	}
 	var at struct{ Address string }
 	if err := json.Unmarshal(text, &at); err != nil {
