@@ -140,7 +140,7 @@ func (j *judgement) entry(e *Entry) {
 // ended judges an ending.
 func (j *judgement) ended(e *Entry) {
 	n := e.Ending
-	excused := j.onPod(e) || j.unrecorded(e)
+	excused := j.onPod(e) || j.unrecorded(e) || j.outlasted(e)
 	switch {
 	case n.Reason == wire.ReasonLost && !excused:
 		j.accuseOf(e, LostForNone, "%s: %s", n.Cause, n.Message)

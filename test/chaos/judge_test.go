@@ -72,11 +72,15 @@ func TestWhatIsNoViolation(t *testing.T) {
 			fault(RestartAPIServer, 10, 16), fault(KillBroker, 17, 18),
 		}},
 		"lost with its broker while its channel was cut": {lost, []Fault{fault(CutExecsAt, 11, 11), fault(KillBroker, 17, 18)}},
-		"gone with its claim":                            {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
-		"no answer while connections are cut":            {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
-		"refused in the aftermath":                       {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},
-		"refused by a lease that is over":                {ends(NoLease), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
-		"a cancel that nobody confirmed amid a fault":    {ends(Unconfirmed), []Fault{fault(RestartAPIServer, 15, 25)}},
+		"lost with a containerd that does not come back": {func(e *Entry) {
+			lost(e)
+			e.Ended, e.Ending.Cause = at(80), wire.CauseChannelLost
+		}, []Fault{fault(RestartContainerd, 15, 76)}},
+		"gone with its claim":                         {ends(Gone), []Fault{fault(DeleteClaim, 15, 15, "claim-1")}},
+		"no answer while connections are cut":         {ends(StartUnknown), []Fault{fault(CutClients, 15, 15)}},
+		"refused in the aftermath":                    {ends(Refused), []Fault{fault(KillBrokers, 1, 3)}},
+		"refused by a lease that is over":             {ends(NoLease), []Fault{fault(KillRunner, 12, 12, "claim-1")}},
+		"a cancel that nobody confirmed amid a fault": {ends(Unconfirmed), []Fault{fault(RestartAPIServer, 15, 25)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,11 +126,15 @@ func TestViolations(t *testing.T) {
 			ends(Gone)(e)
 			e.Code, e.Success = 3, true
 		}, []Fault{fault(DeletePod, 15, 15, "claim-1")}, FalseSuccess},
-		"lost without a fault":                  {lost, nil, LostForNone},
-		"lost with a fault on another pod":      {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
-		"lost before its pod was deleted":       {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
-		"lost in a sandbox nobody knows":        {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
-		"lost with a restarted containerd":      {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
+		"lost without a fault":             {lost, nil, LostForNone},
+		"lost with a fault on another pod": {lost, []Fault{fault(DeletePod, 15, 15, "claim-2")}, LostForNone},
+		"lost before its pod was deleted":  {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
+		"lost in a sandbox nobody knows":   {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
+		"lost with a restarted containerd": {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
+		"its channel lost while containerd was away for a moment": {func(e *Entry) {
+			lost(e)
+			e.Ended, e.Ending.Cause = at(80), wire.CauseChannelLost
+		}, []Fault{fault(RestartContainerd, 15, 74)}, LostForNone},
 		"lost with a stopped runner":            {lost, []Fault{fault(StopRunner, 12, 15, "claim-1")}, LostForNone},
 		"lost long after it was recorded":       {lost, []Fault{fault(KillBroker, 18, 19)}, LostForNone},
 		"lost before its broker was killed":     {lost, []Fault{fault(CutExecs, 11, 11), fault(KillBroker, 21, 22)}, LostForNone},

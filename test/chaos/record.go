@@ -94,6 +94,18 @@ func (v *Evidence) onPod(e *Entry) bool {
 	})
 }
 
+// patience is how long a broker tries to reach a sandbox again (docs/reliability.md).
+const patience = time.Minute
+
+// outlasted finds a part of the cluster that was away for as long as that, while it was
+// needed for the channels.
+func (v *Evidence) outlasted(e *Entry) bool {
+	return e.Ending.Cause == wire.CauseChannelLost && slices.ContainsFunc(v.Faults, func(f Fault) bool {
+		away := slices.Contains([]FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}, f.Kind)
+		return away && f.Until.Sub(f.At) >= patience && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Ended)
+	})
+}
+
 // onOnePod are the faults that nobody else has to notice.
 var onOnePod = []FaultKind{StopRunner, KillRunner, DeletePod, DeleteClaim}
 

@@ -29,12 +29,13 @@ const (
 	shimTasks = "io.containerd.runtime.v2.task/k8s.io"
 )
 
-// endHungShims ends the shims that do not answer, while no containerd is there. One in
-// which an exec was starting when containerd was killed never lets go of that exec's lock
-// (gvisor.dev/gvisor/pkg/shim/v1/proc); the next containerd asks each shim for its
-// processes, without a bound, and would hang at its start. Of a shim that is gone it
-// clears away what is left, and the pod has failed. Each such pod is named: its end is
-// nobody else's doing.
+// endHungShims ends the shims on which the next containerd would hang at its start, while
+// none is there. It asks each for its processes, without a bound, and has one without any
+// delete its container. One in which an exec was starting when containerd was killed never
+// lets go of that exec's lock (gvisor.dev/gvisor/pkg/shim/v1/proc), and one whose container
+// was half there may never end the deletion. Of a shim that is gone containerd clears away
+// what is left, and the pod has failed. Each such pod is named: its end is nobody else's
+// doing.
 func (c *Cluster) endHungShims(context.Context) error {
 	pids, err := c.shims()
 	if err != nil {
@@ -45,7 +46,7 @@ func (c *Cluster) endHungShims(context.Context) error {
 		return err
 	}
 	for id, pid := range pids {
-		if shimAnswersAt(filepath.Join(c.dirs.ContainerdState(), shimTasks, id, "bootstrap.json"), id) {
+		if shimServes(filepath.Join(c.dirs.ContainerdState(), shimTasks, id, "bootstrap.json"), id) {
 			continue
 		}
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -98,10 +99,10 @@ func podOf(pods []cgroups.Pod, container string) string {
 	return "unknown"
 }
 
-// shimAnswersAt asks a shim for its container's processes, as containerd does at its start. The
-// answer does not matter. One of which containerd had not noted yet how it can be asked,
-// no containerd will ever find.
-func shimAnswersAt(bootstrap, id string) bool {
+// shimServes asks a shim for its container's processes, as containerd does at its start, and
+// reports whether there are any. A shim of which containerd had not noted yet how it can be
+// asked, no containerd will ever find.
+func shimServes(bootstrap, id string) bool {
 	text, err := os.ReadFile(bootstrap)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -122,8 +123,36 @@ func shimAnswersAt(bootstrap, id string) bool {
 	if _, err := conn.Write(pidsRequest(id)); err != nil {
 		return true
 	}
-	_, err = io.ReadFull(conn, make([]byte, 1))
-	return !errors.Is(err, os.ErrDeadlineExceeded)
+	processes, err := pidsAnswer(conn)
+	return processes || err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// maxAnswer bounds a shim's answer, in bytes.
+const maxAnswer = 1 << 20
+
+// pidsAnswer reads the answer: a Response of status and payload. Without processes the
+// payload is empty, and so it is beside an error.
+func pidsAnswer(r io.Reader) (processes bool, err error) {
+	head := make([]byte, 10)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return false, err
+	}
+	body := make([]byte, min(binary.BigEndian.Uint32(head), maxAnswer))
+	if _, err := io.ReadFull(r, body); err != nil {
+		return false, err
+	}
+	for len(body) > 0 {
+		key, n := binary.Uvarint(body)
+		size, m := binary.Uvarint(body[max(n, 0):])
+		if n <= 0 || m <= 0 || key&7 != 2 || size > uint64(len(body)-n-m) {
+			return false, nil // no Response, nor of use to containerd
+		}
+		if key>>3 == 2 && size > 0 {
+			return true, nil
+		}
+		body = body[n+m+int(size):]
+	}
+	return false, nil
 }
 
 // pidsRequest is the call Pids of containerd's task service, in ttrpc's framing

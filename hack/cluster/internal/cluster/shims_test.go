@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"net"
 	"os"
@@ -30,24 +31,30 @@ func TestPodOfAContainer(t *testing.T) {
 	require.Equal(t, "unknown", podOf(pods, "d"))
 }
 
-// A shim that takes the question and says nothing hangs; one that is not there does not.
-func TestAnswers(t *testing.T) {
+// A shim that takes the question and says nothing hangs, and one without processes serves
+// nothing; one that is not there needs no end.
+func TestShimsThatServe(t *testing.T) {
 	dir := t.TempDir()
 	bootstrap := filepath.Join(dir, "bootstrap.json")
-	require.False(t, shimAnswersAt(bootstrap, "abc"), "nobody can ask it")
+	require.False(t, shimServes(bootstrap, "abc"), "nobody can ask it")
 	socket := filepath.Join(dir, "s")
 	text, err := json.Marshal(map[string]any{"version": 3, "address": "unix://" + socket, "protocol": "ttrpc"})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(bootstrap, text, 0o600))
-	require.True(t, shimAnswersAt(bootstrap, "abc"), "it has gone")
+	require.True(t, shimServes(bootstrap, "abc"), "it has gone")
 
 	l, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	defer l.Close()
-	says := make(chan []byte, 2)
-	says <- []byte{0}
+	says := make(chan []byte, 4)
+	answer := func(body []byte) {
+		says <- append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), append([]byte{0, 0, 0, 1, 2, 0}, body...)...)
+	}
+	answer(field(2, string(field(1, "a process"))))
+	answer(nil)
+	answer(field(1, "an error"))
 	says <- nil
-	asked := make(chan []byte, 2)
+	asked := make(chan []byte, 4)
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -60,7 +67,9 @@ func TestAnswers(t *testing.T) {
 			_, _ = conn.Write(<-says)
 		}
 	}()
-	require.True(t, shimAnswersAt(bootstrap, "abc"))
+	require.True(t, shimServes(bootstrap, "abc"))
 	require.Equal(t, "\x00\x00\x00\x26\x00\x00\x00\x01\x01\x00\x0a\x17containerd.task.v2.Task\x12\x04Pids\x1a\x05\x0a\x03abc", string(<-asked))
-	require.False(t, shimAnswersAt(bootstrap, "abc"))
+	require.False(t, shimServes(bootstrap, "abc"), "no processes")
+	require.False(t, shimServes(bootstrap, "abc"), "an error")
+	require.False(t, shimServes(bootstrap, "abc"), "no answer")
 }
