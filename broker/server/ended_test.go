@@ -42,6 +42,27 @@ func TestAnEndingWaitsForWhoIsAway(t *testing.T) {
 	}
 }
 
+// What the other replicas could not be told of at once, they are told later.
+func TestAnEndingThatCouldNotBeToldIsToldAgain(t *testing.T) {
+	a, b := newReplicas(t, patientPool())
+	p := a.proxy(cutproxy.Plan{})
+	_, done := a.begin(deadline(t), p, untilGo)
+	eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+	p.Refuse(true)
+	p.Cut()
+	a.replica.RefuseTells(1)
+	a.provider.Any().Die(fateOOM)
+	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
+	require.False(t, a.replica.HasTold())
+	eventually(t, "the others are told", a.replica.HasTold)
+	p.SetTarget(b.address())
+	p.Refuse(false)
+	end := <-done
+	var exit *sandboxclient.ExitError
+	require.ErrorAs(t, end.err, &exit)
+	require.Equal(t, sandboxclient.ReasonOOM, exit.Ending.Reason)
+}
+
 // A claim whose sandbox has died lives on until the others know: nobody takes it for a
 // lease meanwhile.
 func TestAnEndedLeaseIsNotTakenUpAgain(t *testing.T) {

@@ -2,6 +2,7 @@ package processtest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -22,6 +23,7 @@ type Replica struct {
 	gone    bool
 	told    []broker.Ended
 	hold    chan struct{} // closed when Tell may go on; nil: at once
+	refuse  int           // calls of Tell
 }
 
 // Replica makes the view of one more replica.
@@ -103,6 +105,22 @@ func (r *Replica) HoldTells() (release func()) {
 	return sync.OnceFunc(func() { close(hold) })
 }
 
+// RefuseTells fails the next n calls of Tell.
+func (r *Replica) RefuseTells(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = n
+}
+
+// HasTold reports whether the others were told of an ending.
+func (r *Replica) HasTold() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.told) > 0
+}
+
+var errRefused = errors.New("processtest: Tell is refused")
+
 // Tell implements broker.Roster.
 func (r *Replica) Tell(ctx context.Context, all []broker.Ended) error {
 	r.mu.Lock()
@@ -117,6 +135,10 @@ func (r *Replica) Tell(ctx context.Context, all []broker.Ended) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.refuse > 0 {
+		r.refuse--
+		return errRefused
+	}
 	r.told = all
 	return nil
 }
