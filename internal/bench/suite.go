@@ -239,7 +239,8 @@ func (s *Suite) drive(ctx context.Context, p *Progress) error {
 		perSecond = before
 	}
 	if perSecond <= 0 {
-		return errors.New("bench: the warm pool did not refill at all")
+		s.leftOut = append(s.leftOut, fmt.Sprintf("the sustained load: the warm pool did not refill within %s", s.o.Refill))
+		return nil
 	}
 	if err := s.settle(ctx); err != nil {
 		return err
