@@ -151,6 +151,7 @@ func (p *Proxy) accept() {
 type link struct {
 	client, server net.Conn
 	up, down       atomic.Int64 // how many more bytes it may carry
+	counted        bool         // as cut at a byte: both ways may be used up; guarded by Proxy.mu
 }
 
 // cut ends both halves without a farewell.
@@ -224,7 +225,10 @@ func (p *Proxy) pass(l *link, to, from net.Conn, left *atomic.Int64) {
 		if rest := left.Add(int64(-n)); rest <= 0 {
 			_, _ = to.Write(buf[:max(0, min(rest+int64(n), int64(n)))])
 			p.mu.Lock()
-			p.cuts++
+			if !l.counted {
+				l.counted = true
+				p.cuts++
+			}
 			p.mu.Unlock()
 			return
 		}
