@@ -23,7 +23,7 @@ sys.setprofile(lambda frame, event, arg, write=os.write: event == "c_call" and a
 // those print at their end is compared in TestSpareCorpus.
 func TestWhoseEndIsShortened(t *testing.T) {
 	needInterpreter(t, "python")
-	if exec.Command("/usr/bin/python3", "-c", "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))").Run() != nil {
+	if exec.Command("env", plainPath, "python3", "-c", "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))").Run() != nil {
 		t.Skip("this machine has no Python whose end is shortened")
 	}
 	programs := map[string]bool{ // whether it is

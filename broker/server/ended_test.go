@@ -14,6 +14,16 @@ import (
 
 var fateOOM = broker.Fate{Reason: wire.ReasonOOM, Message: "the kernel killed the sandbox"}
 
+// beginAndLeave begins a run over a proxy, and cuts its client off when it is recorded.
+func (s *site) beginAndLeave(p *cutproxy.Proxy) (out *pages, done chan runEnd) {
+	s.t.Helper()
+	out, done = s.begin(deadline(s.t), p, untilGo)
+	eventually(s.t, "the run is recorded", func() bool { return s.provider.RecordedCount() == 1 })
+	p.Refuse(true)
+	p.Cut()
+	return out, done
+}
+
 // Must hold: a program whose sandbox dies while its client is away has an ending, at
 // whichever replica the client comes back to.
 func TestAnEndingWaitsForWhoIsAway(t *testing.T) {
@@ -21,10 +31,7 @@ func TestAnEndingWaitsForWhoIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := newReplicas(t, patientPool())
 			p := a.proxy(cutproxy.Plan{})
-			out, done := a.begin(deadline(t), p, untilGo)
-			eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
-			p.Refuse(true)
-			p.Cut()
+			out, done := a.beginAndLeave(p)
 			a.provider.Any().Die(fateOOM)
 			eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
 			if elsewhere {
@@ -46,10 +53,7 @@ func TestAnEndingWaitsForWhoIsAway(t *testing.T) {
 func TestAnEndingThatCouldNotBeToldIsToldAgain(t *testing.T) {
 	a, b := newReplicas(t, patientPool())
 	p := a.proxy(cutproxy.Plan{})
-	_, done := a.begin(deadline(t), p, untilGo)
-	eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
-	p.Refuse(true)
-	p.Cut()
+	_, done := a.beginAndLeave(p)
 	a.replica.RefuseTells(1)
 	a.provider.Any().Die(fateOOM)
 	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
@@ -68,12 +72,9 @@ func TestAnEndingThatCouldNotBeToldIsToldAgain(t *testing.T) {
 func TestAnEndedLeaseIsNotTakenUpAgain(t *testing.T) {
 	a, _ := newReplicas(t, patientPool())
 	p := a.proxy(cutproxy.Plan{})
-	_, done := a.begin(deadline(t), p, untilGo)
-	eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+	_, done := a.beginAndLeave(p)
 	release := a.replica.HoldTells()
 	defer release()
-	p.Refuse(true)
-	p.Cut()
 	a.provider.Any().Die(fateOOM)
 	eventually(t, "the lease has ended here", func() bool { return a.owned() == 0 })
 	p.Refuse(false)

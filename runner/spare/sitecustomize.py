@@ -99,11 +99,11 @@ def _shorten_end():
         if telling and not all(is_any(o, but) for o in objects if is_any(type(o), telling)):
             return False
         for o in objects:
-            kinds = mro(type(o))
-            if is_any(ref, kinds):
+            bases = mro(type(o))
+            if is_any(ref, bases):
                 if not only_forgets(callback_of(o)):
                     return False
-            elif is_any(module, kinds):
+            elif is_any(module, bases):
                 if not is_known(o):
                     return False
             elif type(o) is _weakref.ProxyType or type(o) is _weakref.CallableProxyType:

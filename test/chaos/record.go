@@ -97,12 +97,14 @@ func (v *Evidence) onPod(e *Entry) bool {
 // patience is how long a broker tries to reach a sandbox again (docs/reliability.md).
 const patience = time.Minute
 
+// underChannels are the faults of what every channel passes.
+var underChannels = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}
+
 // outlasted finds a part of the cluster that was away for as long as that, while it was
 // needed for the channels.
 func (v *Evidence) outlasted(e *Entry) bool {
 	return e.Ending.Cause == wire.CauseChannelLost && slices.ContainsFunc(v.Faults, func(f Fault) bool {
-		away := slices.Contains([]FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet}, f.Kind)
-		return away && f.Until.Sub(f.At) >= patience && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Ended)
+		return slices.Contains(underChannels, f.Kind) && f.Until.Sub(f.At) >= patience && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Ended)
 	})
 }
 
@@ -122,7 +124,7 @@ func (v *Evidence) amid(e *Entry) bool {
 // away, or the sandbox cannot be told whose it is. They have their aftermath, too:
 // containerd is at its own start for a while, and a channel that is to be cut after some
 // bytes is cut later than the fault was made.
-var blinding = []FaultKind{RestartAPIServer, RestartContainerd, RestartKubelet, CutExecs, CutExecsAt}
+var blinding = slices.Concat(underChannels, []FaultKind{CutExecs, CutExecsAt})
 
 // unrecorded finds the death of a broker before it can have written down that the
 // entry's sandbox is held, and before the entry's end. Which broker that has to be is
