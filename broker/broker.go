@@ -57,6 +57,8 @@ type Broker struct {
 
 	ended farewells
 
+	waiting budget // of programs that have not started
+
 	mu     sync.Mutex // guards the rest
 	closed bool
 	leases map[string]*lease // by the claim's name

@@ -2,7 +2,10 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 const (
@@ -29,18 +32,38 @@ func (p *pool) outlive(d time.Duration) (context.Context, context.CancelFunc) {
 	}
 }
 
-// end destroys a sandbox, trying until the provider accepts it. It belongs to no
-// caller: whoever gave up has given up the sandbox too.
+// end destroys a sandbox of this replica, trying until the provider accepts it. It belongs
+// to no caller: whoever gave up has given up the sandbox too. But who was away, and could
+// not end it at once, may have been taken for dead: another replica may have given it to
+// somebody since.
 func (p *pool) end(sb Sandbox) {
+	sure := p.endOwned != nil && !p.roster.Current()
+	p.endBy(sb, func(ctx context.Context) error {
+		if sure {
+			return p.endOwned(ctx, sb)
+		}
+		sure = p.endOwned != nil
+		return sb.End(ctx)
+	})
+}
+
+// endForeign is that for a sandbox that another replica owns, whichever that is.
+func (p *pool) endForeign(sb Sandbox) { p.endBy(sb, sb.End) }
+
+func (p *pool) endBy(sb Sandbox, end func(context.Context) error) {
 	ctx, cancel := p.outlive(endPatience)
 	defer cancel()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {
 		attempt, done := context.WithTimeout(ctx, endAttempt)
-		err := sb.End(attempt)
+		err := end(attempt)
 		done()
 		if err == nil {
+			return
+		}
+		if errors.Is(err, wire.ErrConflict) {
+			p.log.Info("a sandbox is not ended: another replica has taken it over", "sandbox", sb.ID().Name)
 			return
 		}
 		p.log.Warn("a sandbox could not be ended yet", "sandbox", sb.ID().Name, "error", err)

@@ -58,8 +58,9 @@ func (r *relay) started(f wire.Frame) error {
 		return nil
 	}
 	r.code = nil
-	// The ID existed: its input began with another client. A run's is the broker's own.
-	r.joined = !s.New && r.lease.kind == KindLease
+	r.paid()
+	// The ID existed: its input began with another client.
+	r.joined = !s.New && !r.fresh
 	r.ours = !r.joined
 	r.start.AttachOnly, r.start.Program = true, nil
 	return nil
@@ -218,18 +219,6 @@ func (r *relay) clientFrame(f wire.Frame) error {
 			return wire.Invalid("frame.kind", 0, "a %s frame does not belong on an exec's stream", f.Kind)
 		}
 	}
-	return nil
-}
-
-// clientOrder passes a signal or cancel on, or holds it for the next channel.
-func (r *relay) clientOrder(f wire.Frame) error {
-	if r.stream != nil && r.passOn(f) == nil {
-		return nil
-	}
-	if len(r.held) >= maxHeld {
-		return wire.Invalid("signal", maxHeld, "more than %d signals wait for the sandbox to be reached", maxHeld)
-	}
-	r.held = append(r.held, f)
 	return nil
 }
 

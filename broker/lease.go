@@ -15,8 +15,8 @@ const (
 	// recordDelay is how long a run has to be over without being recorded. To write
 	// the record would cost the cluster more than most runs take.
 	recordDelay = 100 * time.Millisecond
-	// recordTimeout bounds the writing of a lease's record, all tries together.
-	recordTimeout = 30 * time.Second
+	// recordAttempt bounds one try to write a lease's record.
+	recordAttempt = 10 * time.Second
 	// fateTimeout bounds the wait for the provider's word on a sandbox whose
 	// runner is not the one that was bound.
 	fateTimeout = 10 * time.Second
@@ -270,13 +270,14 @@ func (l *lease) bind() {
 // a crash in between loses the lease, and the sandbox ends at its own end. A run
 // that is over before recordDelay needs no record.
 //
-// It outlives the broker's life a little: a client that has the handle already
-// must find the lease at the next broker.
+// It is tried until the lease ends: the record also moves the sandbox's own end from the
+// stock's to the lease's. And it outlives the broker's life a little: a client that has
+// the handle already must find the lease at the next broker.
 func (l *lease) record() {
 	if !l.settled() {
 		return
 	}
-	ctx, cancel := l.pool.outlive(recordTimeout)
+	ctx, cancel := l.pool.outlive(time.Until(l.until))
 	defer cancel()
 	if l.guarded != nil {
 		<-l.guarded // else the stock's last move of the end could come after this one
@@ -285,17 +286,20 @@ func (l *lease) record() {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for backoff := endBackoffMin; ; backoff = min(2*backoff, endBackoffMax) {
-		err := l.sb.Record(ctx, r)
+		attempt, done := context.WithTimeout(ctx, recordAttempt)
+		err := l.sb.Record(attempt, r)
+		done()
 		if err == nil {
 			return
 		}
+		l.pool.log.Warn("a lease could not be recorded yet", "sandbox", l.sb.ID().Name, "error", err)
 		pause.Reset(backoff)
 		select {
 		case <-pause.C:
 		case <-l.dead:
 			return
 		case <-ctx.Done():
-			l.pool.log.Warn("a lease could not be recorded", "sandbox", l.sb.ID().Name, "error", err)
+			l.pool.log.Error("a lease was not recorded: other replicas do not know it", "sandbox", l.sb.ID().Name, "error", err)
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -29,6 +30,9 @@ type puppet struct {
 	takes     []chan error
 	live      map[string]*puppetSandbox
 	made, bad int
+	says      string                // what each runner answers, in JSON; empty: an empty object
+	as        Provider              // whom the pool takes it for; nil: itself
+	extend    func(time.Time) error // what comes of moving an end; nil: it is moved
 }
 
 func (p *puppet) Take(ctx context.Context, _ TakeRequest) (Sandbox, error) {
@@ -59,6 +63,15 @@ func (p *puppet) Watch(ctx context.Context, _ func(SandboxID, Fate)) error {
 	return nil
 }
 
+// pool makes a pool of the puppet's sandboxes.
+func (p *puppet) pool(life context.Context, cfg PoolConfig) *pool {
+	var provider Provider = p
+	if p.as != nil {
+		provider = p.as
+	}
+	return newPool(life, cfg.WithDefaults(), false, provider, "me", secret(strings.Repeat("s", MinSecret)), newMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+}
+
 // decide answers the oldest take under way.
 func (p *puppet) decide(err error) {
 	p.mu.Lock()
@@ -77,10 +90,16 @@ type puppetSandbox struct {
 	handed   bool // to a caller of the model
 }
 
-func (s *puppetSandbox) ID() SandboxID                           { return SandboxID{Name: s.name, Claim: s.name, Pod: s.name} }
-func (s *puppetSandbox) Info() SandboxInfo                       { return SandboxInfo{} }
-func (s *puppetSandbox) Record(context.Context, Record) error    { return nil }
-func (s *puppetSandbox) Extend(context.Context, time.Time) error { return nil }
+func (s *puppetSandbox) ID() SandboxID                        { return SandboxID{Name: s.name, Claim: s.name, Pod: s.name} }
+func (s *puppetSandbox) Info() SandboxInfo                    { return SandboxInfo{} }
+func (s *puppetSandbox) Record(context.Context, Record) error { return nil }
+
+func (s *puppetSandbox) Extend(_ context.Context, until time.Time) error {
+	if s.p.extend == nil {
+		return nil
+	}
+	return s.p.extend(until)
+}
 
 func (s *puppetSandbox) End(context.Context) error {
 	s.p.mu.Lock()
@@ -106,7 +125,7 @@ func (s *puppetSandbox) Dial(context.Context) (net.Conn, error) {
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		srv := &http.Server{Protocols: &protocols, ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "{}")
+			_, _ = io.WriteString(w, cmp.Or(s.p.says, "{}"))
 		})}
 		_ = srv.Serve(&oneConn{conn: theirs})
 	}()
@@ -137,10 +156,8 @@ type caller struct {
 func play(cfg PoolConfig, steps []int) (broken error) {
 	life, end := context.WithCancel(context.Background())
 	pp := &puppet{live: map[string]*puppetSandbox{}}
-	p := newPool(life, cfg.WithDefaults(), false, pp, "me", secret(strings.Repeat("s", MinSecret)), newMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	p.mu.Lock()
-	p.fill()
-	p.mu.Unlock()
+	p := pp.pool(life, cfg)
+	p.start()
 	var waiting []*caller
 	var held []*member
 	check := func(step int) {

@@ -36,9 +36,11 @@ type member struct {
 	bound     bool     // its runner knows its lease
 	contested bool     // it was another replica's, which may not know that it is silent
 
-	ready   bool          // its spares wait for code; guarded by the pool's mu
-	left    chan struct{} // closed when it leaves the stock; nil: it was never in it
-	guarded chan struct{} // closed when its guard is over; nil likewise
+	until    time.Time     // when it ends if nobody moves that; its guard's; zero: not known
+	ready    bool          // its spares wait for code, or never will; guarded by the pool's mu
+	prepared bool          // its runner has started its spares, or has none; guarded likewise
+	left     chan struct{} // closed when it leaves the stock; nil: it was never in it
+	guarded  chan struct{} // closed when its guard is over; nil likewise
 }
 
 // waiter is a caller in the queue. It is answered once, on a channel with room
@@ -62,8 +64,9 @@ type pool struct {
 	provider Provider
 	replica  string
 	roster   Roster
-	foreign  func(pool string) int // sandboxes of other replicas; nil: there are none
-	tell     func()                // makes the other replicas know of endings; nil: there are none
+	foreign  func(pool string) int                // sandboxes of other replicas; nil: there are none
+	tell     func()                               // makes the other replicas know of endings; nil: there are none
+	endOwned func(context.Context, Sandbox) error // ends it unless it is another replica's by now; nil: there are none
 	secret   secret
 	metrics  *metrics
 	log      *slog.Logger
@@ -77,7 +80,7 @@ type pool struct {
 	taking   int
 	leased   int
 	ending   int
-	failures int         // takes failed in a row
+	failures int         // rounds of takes that failed in a row
 	lastFail error       // why the last of them did; nil if there is none
 	retry    *time.Timer // when the next take may start after a failure; nil: now
 	refill   *time.Timer // when the stock's next refill starts; nil: none is due
@@ -89,10 +92,11 @@ func newPool(life context.Context, cfg PoolConfig, verify bool, p Provider, repl
 	return &pool{cfg: cfg, verify: verify, provider: p, replica: replica, roster: alone{}, secret: s, metrics: m, log: log.With("pool", cfg.Name), life: life, waiters: list.New()}
 }
 
-// start fills the stock, as far as there is room.
+// start makes the stock what it should be, as far as there is room.
 func (p *pool) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.shed()
 	p.fill()
 }
 
@@ -204,6 +208,9 @@ func (p *pool) fill() {
 		return
 	}
 	n := p.waiters.Len() + min(p.share()-len(p.stock), p.cfg.Refills) - p.taking
+	if n <= 0 {
+		return // the rest asks the provider
+	}
 	room := p.cfg.MaxSandboxes - p.taking - len(p.stock) - p.leased - p.ending
 	if p.foreign != nil {
 		room -= p.foreign(p.cfg.Name)
@@ -256,7 +263,6 @@ func (p *pool) failed(err error) {
 	if p.life.Err() == nil {
 		p.log.Warn("no sandbox could be taken", "error", err, "failures", p.failures+1)
 	}
-	p.failures++
 	p.lastFail = err
 	all := errors.Is(err, wire.ErrNotReady)
 	for w := p.nextWaiter(); w != nil; w = p.nextWaiter() {
@@ -268,7 +274,8 @@ func (p *pool) failed(err error) {
 	if p.closed || p.retry != nil {
 		return
 	}
-	pause := min(takeBackoffMin<<min(p.failures-1, 10), takeBackoffMax)
+	pause := min(takeBackoffMin<<min(p.failures, 10), takeBackoffMax)
+	p.failures++ // takes that fail beside one another are one failure
 	p.retry = time.AfterFunc(pause, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -283,7 +290,8 @@ func (p *pool) open() (*member, error) {
 	defer cancel()
 	ctx, span := tracer.Start(ctx, "take")
 	defer span.End()
-	sb, err := p.provider.Take(ctx, TakeRequest{Owner: p.replica, Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: time.Now().Add(stockLife)})
+	until := time.Now().Add(stockLife)
+	sb, err := p.provider.Take(ctx, TakeRequest{Owner: p.replica, Pool: p.cfg.Name, WarmPool: p.cfg.WarmPool, Until: until})
 	if err != nil {
 		span.RecordError(err)
 		return nil, err
@@ -293,7 +301,7 @@ func (p *pool) open() (*member, error) {
 		if ch, err = openChannel(ctx, sb, p.secret, ""); err == nil {
 			var languages []string
 			if languages, err = p.useful(ctx, ch); err == nil {
-				return &member{sb: sb, ch: ch, languages: languages}, nil
+				return &member{sb: sb, ch: ch, languages: languages, until: until}, nil
 			}
 			ch.Close()
 		}

@@ -38,7 +38,7 @@ func (p *pool) endForeignAfter(before func(), sb Sandbox) {
 	if !p.closed {
 		p.jobs.Go(func() {
 			before()
-			p.end(sb)
+			p.endForeign(sb)
 		})
 	}
 }

@@ -30,9 +30,6 @@ const forgetTimeout = 2 * time.Second
 // reads what it gave credit for whatever its program does.
 const forwardTimeout = 15 * time.Second
 
-// maxHeld bounds the signals remembered for a channel that is being reopened.
-const maxHeld = 16
-
 // startPatience bounds how long a program whose client has gone may still be on its way
 // to the sandbox: the client has its handle, and may come back for it.
 const startPatience = 5 * time.Second
@@ -62,6 +59,7 @@ type relay struct {
 	mu        sync.Mutex // guards the rest; forward holds it over a send, which keeps frames in order
 	start     channel.Start
 	code      []byte              // until the exec has started
+	paid      func()              // lets go of what the code takes of the budget
 	began     time.Time           // when it did
 	stream    *channel.ExecStream // nil while there is none
 	abort     context.CancelFunc  // frees what the stream's opening took
@@ -78,7 +76,9 @@ type relay struct {
 	credit    uint64              // how far the client may send input
 	credited  bool                // the client was told so
 	stdinTo   *uint64             // the input's length, once known
-	held      []wire.Frame        // signals and cancels sent so far
+	signals   []wire.Frame        // the newest the client has sent
+	canceled  bool                // the client has sent a cancel
+	fresh     bool                // this broker made the exec's ID: whatever its runner says, it started here
 	overtime  *overtime           // what the runner may still do after the deadline; see backstop.go
 	gapTo     [3]uint64           // by FD: where the last gap in what was passed on ends (1, 2)
 	running   chan struct{}       // closed when the runner has answered
@@ -86,8 +86,9 @@ type relay struct {
 	hasDone   bool                // confirmed is closed
 }
 
-func newRelay(l *lease, id string, st channel.Start, code []byte, client Stream, onFirst func()) *relay {
-	r := &relay{lease: l, id: id, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: code, joined: st.AttachOnly, made: time.Now(), file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
+func newRelay(l *lease, x program, client Stream, onFirst func()) *relay {
+	st := x.start
+	r := &relay{lease: l, id: x.id, fresh: x.fresh, client: client, onFirst: sync.OnceFunc(onFirst), start: st, code: x.code, paid: x.paid, joined: st.AttachOnly, made: time.Now(), file: st.Program != nil && st.Program.File != nil, running: make(chan struct{}), confirmed: make(chan struct{})}
 	r.start.Reader = randomID()
 	if st.Program != nil {
 		r.limit = uint64(st.Program.OutputLimit)
@@ -318,10 +319,7 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 	if r.stdinTo != nil {
 		r.forward(wire.Frame{Kind: wire.KindStdinEnd, Offset: *r.stdinTo})
 	}
-	for _, f := range r.held {
-		r.forward(f)
-	}
-	r.held = nil
+	r.repeatOrders()
 	return s, nil
 }
 

@@ -46,6 +46,7 @@ func (b *Broker) join(ctx context.Context) error {
 		if b.shared != nil {
 			p.foreign = b.shared.Foreign
 			p.tell = b.tell
+			p.endOwned = func(ctx context.Context, sb Sandbox) error { return b.shared.EndOwned(ctx, sb, b.replica) }
 		}
 	}
 	err := b.tend(ctx)
@@ -174,7 +175,10 @@ func (b *Broker) guest(ctx context.Context, h handle) (*lease, error) {
 	if p == nil || r == nil || r.Tenant != h.tenant || r.Lease != h.lease || time.Now().After(r.Until) {
 		return nil, expired
 	}
-	return b.enlist(p, sb, r.Kind == KindRun && b.own(ctx, sb)), nil
+	if r.Kind != KindRun || b.own(ctx, sb) {
+		return b.enlist(p, sb, r.Kind == KindRun), nil
+	}
+	return nil, wire.Errorf(wire.CodeUnavailable, "the run could not be taken over from the replica that has it, which would end it for want of a client; try again")
 }
 
 // recorded finds a sandbox with the record of its lease. A client has its handle before

@@ -85,31 +85,41 @@ func (b *Broker) dispatch(ctx context.Context, c Caller, req wire.Request, code 
 // run takes a sandbox, runs one program in it and destroys it.
 func (b *Broker) run(ctx context.Context, c Caller, req wire.Request, code []byte, s Stream) error {
 	began := time.Now()
-	p, st, err := b.prepare(c, req, code)
+	p, x, err := b.prepare(c, req, code)
 	if err != nil {
 		return err
 	}
+	defer x.paid()
+	x.id, x.fresh = randomID(), true
 	cfg := p.cfg
 	// The run's hard end: what it may take in all, and room to say so.
-	ttl := st.Timeout + deadlineSlack + cfg.DetachGrace + cfg.Linger + drainGrace
-	execID := randomID()
-	l, err := b.lease(ctx, p, c.Tenant, KindRun, execID, ttl, s.Canceled())
+	ttl := x.start.Timeout + deadlineSlack + cfg.DetachGrace + cfg.Linger + drainGrace
+	l, err := b.lease(ctx, p, c.Tenant, KindRun, x.id, ttl, s.Canceled())
 	if err != nil {
 		return err
 	}
 	l.attach()
-	res := b.describe(l, execID, c)
+	res := b.describe(l, x.id, c)
 	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, res)); err != nil {
 		l.end(fateReleased) // nothing has run, and nobody knows the handle
 		return err
 	}
-	return b.carry(ctx, c, l, execID, st, code, s, began)
+	return b.carry(ctx, c, l, x, s, began)
+}
+
+// program is one exec, as it is asked for.
+type program struct {
+	id    string
+	fresh bool // the ID was made for it: nobody can have started it before
+	start channel.Start
+	code  []byte
+	paid  func() // gives back what it takes of the budget, once
 }
 
 // carry relays one exec and decides what its end means for the lease.
-func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, st channel.Start, code []byte, s Stream, began time.Time) error {
-	cfg := l.pool.cfg
-	log := b.log.With("request", c.RequestID, "tenant", c.Tenant, "pool", cfg.Name, "lease", l.sb.ID().Name, "exec", execID)
+func (b *Broker) carry(ctx context.Context, c Caller, l *lease, x program, s Stream, began time.Time) error {
+	cfg, st := l.pool.cfg, x.start
+	log := b.log.With("request", c.RequestID, "tenant", c.Tenant, "pool", cfg.Name, "lease", l.sb.ID().Name, "exec", x.id)
 	ctx, span := tracer.Start(ctx, "exec", trace.WithAttributes(attribute.String("sandbox.lease", l.sb.ID().Name)))
 	defer span.End()
 	var what []any // for the log
@@ -121,21 +131,21 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, execID string, s
 		log = log.With("file", op)
 		what = []any{"timeout", st.Timeout.String()}
 	default:
-		hash := sum(code)
+		hash := sum(x.code)
 		span.SetAttributes(attribute.String("code.sha256", hash))
-		what = []any{"language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(code)}
+		what = []any{"language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(x.code)}
 	}
 	begins := time.AfterFunc(startLogDelay, func() {
 		if !st.AttachOnly {
 			log.Info("exec", what...)
 		}
 	})
-	st.Bind = l.binding()
+	x.start.Bind = l.binding()
 	if st.AttachOnly || st.Program.File == nil { // nobody comes back for a file
-		l.goesOn(execID)
+		l.goesOn(x.id)
 	}
 	started := time.Now()
-	r := newRelay(l, execID, st, code, s, func() {
+	r := newRelay(l, x, s, func() {
 		b.metrics.firstByte.WithLabelValues(cfg.Name).Observe(time.Since(began).Seconds())
 	})
 	n, confirmed, err := r.run(ctx)
@@ -204,19 +214,22 @@ func (b *Broker) exec(ctx context.Context, c Caller, req wire.Request, code []by
 		return wire.Errorf(wire.CodeConflict, "the handle names a run, which has one exec; acquire a lease for several")
 	}
 	req.Pool = l.pool.cfg.Name
-	if req.ID == "" {
+	fresh := req.ID == ""
+	if fresh {
 		req.ID = randomID()
 	} else if err := wire.CheckExecID(req.ID); err != nil {
 		return err
 	}
-	_, st, err := b.prepare(c, req, code)
+	_, x, err := b.prepare(c, req, code)
 	if err != nil {
 		return err
 	}
+	defer x.paid()
+	x.id, x.fresh = req.ID, fresh
 	if err := s.Send(wire.JSONFrame(wire.KindResponse, 0, b.describe(l, req.ID, c))); err != nil {
 		return err
 	}
-	return b.carry(ctx, c, l, req.ID, st, code, s, time.Now())
+	return b.carry(ctx, c, l, x, s, time.Now())
 }
 
 // attach takes up the streams of an exec.
@@ -228,8 +241,8 @@ func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Strea
 	if h.exec == "" {
 		return wire.Invalid("exec", 0, "the handle names a lease, not an exec")
 	}
-	st := channel.Start{AttachOnly: true}
-	if st.Stdout, st.Stderr, err = checkWindows(&req); err != nil {
+	x := program{id: h.exec, start: channel.Start{AttachOnly: true}, paid: func() {}}
+	if x.start.Stdout, x.start.Stderr, err = checkWindows(&req); err != nil {
 		return err
 	}
 	if l.kind == KindRun {
@@ -241,7 +254,7 @@ func (b *Broker) attach(ctx context.Context, c Caller, req wire.Request, s Strea
 		}
 		return err
 	}
-	return b.carry(ctx, c, l, h.exec, st, nil, s, time.Now())
+	return b.carry(ctx, c, l, x, s, time.Now())
 }
 
 // release ends a lease, or a run.
@@ -255,22 +268,27 @@ func (b *Broker) release(ctx context.Context, c Caller, req wire.Request, s Stre
 	return s.Send(wire.JSONFrame(wire.KindResponse, 0, wire.Response{RequestID: c.RequestID}))
 }
 
-// prepare validates a run or an exec before anything is taken for it.
-func (b *Broker) prepare(c Caller, req wire.Request, code []byte) (*pool, channel.Start, error) {
-	var st channel.Start
+// prepare validates a run or an exec before anything is taken for it. The caller gives
+// back what the program takes of the budget.
+func (b *Broker) prepare(c Caller, req wire.Request, code []byte) (*pool, program, error) {
+	x := program{code: code}
 	p, err := b.pool(req.Pool, c.Tenant)
 	if err != nil {
-		return nil, st, err
+		return nil, x, err
 	}
+	st := &x.start
 	if st.Timeout, err = p.cfg.checkProgram(req.Program, code); err != nil {
-		return nil, st, err
+		return nil, x, err
 	}
 	st.Program = req.Program
 	if st.Program.File == nil && st.Program.OutputLimit == 0 {
 		st.Program.OutputLimit = p.cfg.OutputLimit
 	}
-	st.Stdout, st.Stderr, err = checkWindows(&req)
-	return p, st, err
+	if st.Stdout, st.Stderr, err = checkWindows(&req); err != nil {
+		return nil, x, err
+	}
+	x.paid, err = b.waiting.take(c.Tenant, weight(st.Program, code))
+	return p, x, err
 }
 
 // lease waits for a sandbox and makes it the tenant's. The wait ends with ctx, or
@@ -306,7 +324,7 @@ func (b *Broker) lease(ctx context.Context, p *pool, tenant string, kind LeaseKi
 		if !m.bound {
 			p.jobs.Go(l.bind)
 		}
-		if m.left == nil { // it comes from the provider: nobody has prepared it
+		if !p.isPrepared(m) { // it comes from the provider, or left the stock at once
 			p.jobs.Go(func() { _, _ = p.spares(p.life, m) }) // its word is one tenant's by now
 		}
 	}

@@ -3,26 +3,41 @@ package broker
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
 )
 
-// stockLife is how far ahead the end of a sandbox in stock lies: should every
-// broker die, the stock is gone by then. Half of it later that end is moved.
-const stockLife = 10 * time.Minute
+const (
+	// stockLife is how far ahead the end of a sandbox in stock lies: should every
+	// broker die, the stock is gone by then. About half of it later that end is moved.
+	stockLife = 10 * time.Minute
+	// renewAgain is the pause after a move that failed. What has less than stockRest left
+	// then is replaced: whoever is given it needs the time until its lease is recorded.
+	renewAgain = 15 * time.Second
+	stockRest  = 2 * time.Minute
+)
+
+// renewIn is how long it is until an end is moved: not the same for sandboxes that came
+// together, and at once if nobody knows it.
+func renewIn(until time.Time) time.Duration {
+	at := until.Add(-stockLife/2 - rand.N(stockLife/10)) // before it is compared: a difference saturates
+	return max(0, time.Until(at))
+}
 
 // prepare makes a sandbox start its spare interpreters and waits until they are ready,
 // at most until ctx ends. What they could not do is the pool's to tell: all of its
 // sandboxes have the same image and the same configuration.
 func (p *pool) prepare(ctx context.Context, m *member) {
 	warnings, err := p.spares(ctx, m)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.prepared = err == nil || errors.Is(err, errNoSpares)
 	if err != nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if !slices.Equal(warnings, p.warnings) {
 		p.log.Warn("the sandboxes' spare interpreters have problems", "problems", warnings)
 	}
@@ -103,7 +118,7 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 		defer p.mu.Unlock()
 		m.ready = true
 	})
-	renew := time.NewTicker(stockLife / 2)
+	renew := time.NewTimer(renewIn(m.until))
 	defer renew.Stop()
 	for {
 		select {
@@ -119,13 +134,36 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 			ctx, cancel := context.WithTimeout(p.life, dialTimeout)
 			err := m.sb.Extend(ctx, until)
 			cancel()
-			if err != nil {
-				p.log.Warn("a sandbox in stock could not be renewed", "sandbox", m.sb.ID().Name, "error", err)
+			switch {
+			case err == nil:
+				m.until = until
+				renew.Reset(renewIn(until))
+				continue
+			case time.Until(m.until) < stockRest:
+				p.log.Warn("a sandbox in stock could not be renewed, and is replaced", "sandbox", m.sb.ID().Name, "error", err)
 				p.drop(m)
 				return
 			}
+			p.log.Warn("a sandbox in stock could not be renewed yet", "sandbox", m.sb.ID().Name, "error", err)
+			renew.Reset(renewAgain)
 		}
 	}
+}
+
+// shed ends the oldest of a stock that is larger than this replica's share: another one
+// has come, and its callers would wait for room. It comes every tendEvery, one at a time.
+// mu is held.
+func (p *pool) shed() {
+	if !p.closed && len(p.stock) > p.share() {
+		p.discard(p.remove(0))
+	}
+}
+
+// isPrepared reports whether a sandbox has its spares, or shall have none.
+func (p *pool) isPrepared(m *member) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return m.prepared
 }
 
 // drop removes a member from the stock and ends it. It does nothing if the

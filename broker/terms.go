@@ -42,9 +42,9 @@ func (l *lease) termsOf(id string) (t terms, ok bool) {
 	return t, ok
 }
 
-// agree settles the program's terms when its runner has answered first. A program that
-// another broker started has those that its runner tells, within the pool's bounds. mu is
-// held.
+// agree settles the program's terms when its runner has answered first. A program whose
+// ID this broker made, or that is new, has those it was sent with; one that another broker
+// started has those that its runner tells, within the pool's bounds. mu is held.
 func (r *relay) agree(s channel.Started) {
 	if r.agreed {
 		return // over an earlier channel
@@ -53,14 +53,18 @@ func (r *relay) agree(s channel.Started) {
 	t, known := r.lease.termsOf(r.id)
 	switch {
 	case known:
-	case s.New && !r.start.AttachOnly:
+	case (s.New || r.fresh) && !r.start.AttachOnly:
 		t = terms{deadline: time.Now().Add(r.start.Timeout), limit: r.limit}
 	default:
-		left := r.lease.pool.cfg.MaxTimeout
+		cfg := r.lease.pool.cfg
+		left, limit := cfg.MaxTimeout, max(0, s.OutputLimit)
 		if s.Left > 0 {
 			left = min(left, s.Left)
 		}
-		t = terms{deadline: time.Now().Add(left), limit: uint64(max(0, s.OutputLimit))}
+		if cfg.OutputLimit > 0 && (limit == 0 || limit > cfg.OutputLimit) {
+			limit = cfg.OutputLimit
+		}
+		t = terms{deadline: time.Now().Add(left), limit: uint64(limit)}
 	}
 	r.lease.keepTerms(r.id, t)
 	r.limit = t.limit

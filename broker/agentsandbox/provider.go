@@ -232,6 +232,15 @@ func (p *Provider) TakeOver(ctx context.Context, sb broker.Sandbox, replica stri
 	return nil
 }
 
+// EndOwned implements broker.Shared.
+func (p *Provider) EndOwned(ctx context.Context, sb broker.Sandbox, replica string) error {
+	s, ok := sb.(*sandbox)
+	if !ok {
+		return fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
+	}
+	return s.endOwned(ctx, replica)
+}
+
 // podOf finds the pod adopted for a claim; nil when there is none.
 func (p *Provider) podOf(ctx context.Context, c *extensionsv1beta1.SandboxClaim) (*corev1.Pod, error) {
 	var pods corev1.PodList

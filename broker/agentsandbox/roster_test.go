@@ -10,9 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +19,6 @@ import (
 	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 
 	"github.com/sandbox-broker/sandbox-broker/broker"
-	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 func newRoster() *roster {
@@ -85,43 +82,6 @@ func TestAReplicaDoubtsItselfBeforeOthersDo(t *testing.T) {
 	require.True(t, r.Current(), "one renewal may be slow")
 	r.age(ownerGrace - announceEvery - announceTimeout)
 	require.False(t, r.Current())
-}
-
-func TestTakeOverChecksTheOwner(t *testing.T) {
-	t.Parallel()
-	claim := &extensionsv1beta1.SandboxClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "sandboxes", Name: "sbx-1", UID: "claim-1",
-		Labels: map[string]string{labelManagedBy: managedBy, labelInstance: "i", labelPool: "python", labelOwner: "dead"},
-	}}
-	var refuse error
-	p := provider(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-		if refuse != nil {
-			return refuse
-		}
-		return c.Patch(ctx, o, patch, opts...)
-	}}, claim)
-	found, err := p.List(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Equal(t, "dead", found[0].Info().Owner)
-	// The owner's last word comes after the look at the claims.
-	require.NoError(t, p.client.Patch(t.Context(), claim.DeepCopy(), client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+annotationRecord+`":"{\"lease\":\"l1\",\"tenant\":\"a\"}"}}}`))))
-	require.Nil(t, found[0].Info().Record)
-	require.NoError(t, p.TakeOver(t.Context(), found[0], "me"))
-	require.NotNil(t, found[0].Info().Record, "the record as of now")
-	require.Equal(t, "l1", found[0].Info().Record.Lease)
-	require.Equal(t, "me", claims(t, p)[0].Labels[labelOwner])
-
-	again, err := p.List(t.Context())
-	require.NoError(t, err)
-	// What an API server answers when a test of a JSON patch fails.
-	refuse = apierrors.NewGenericServerResponse(422, "patch", schema.GroupResource{}, "sbx-1", "testing value /metadata/labels failed", 0, false)
-	require.ErrorIs(t, p.TakeOver(t.Context(), again[0], "third"), wire.ErrConflict)
-	refuse = apierrors.NewServiceUnavailable("down")
-	err = p.TakeOver(t.Context(), again[0], "third")
-	require.Error(t, err)
-	require.NotErrorIs(t, err, wire.ErrConflict)
 }
 
 // The owner hears of it when another replica takes a sandbox over, and of nothing else.

@@ -58,7 +58,11 @@ func (s *sandbox) Record(ctx context.Context, r broker.Record) error {
 
 // Extend implements broker.Sandbox.
 func (s *sandbox) Extend(ctx context.Context, until time.Time) error {
-	return s.patch(ctx, until, map[string]any{})
+	err := s.patchOwned(ctx, s.object(), patchOp{"replace", "/spec/lifecycle/shutdownTime", metav1.NewTime(until)})
+	if err != nil {
+		return fmt.Errorf("agentsandbox: moving the end of claim %s: %w", s.id.Name, err)
+	}
+	return nil
 }
 
 // patch moves the claim's end and merges metadata. The UID in it makes the API
@@ -81,22 +85,8 @@ func (s *sandbox) patch(ctx context.Context, until time.Time, metadata map[strin
 // own makes a replica the owner, in one step with the check that nobody else has
 // become it.
 func (s *sandbox) own(ctx context.Context, replica string) error {
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value string `json:"value"`
-	}
-	label := "/metadata/labels/" + strings.ReplaceAll(labelOwner, "/", "~1") // RFC 6901, 3
-	ops := []op{{"test", "/metadata/uid", s.id.Claim}, {"test", label, s.info.Owner}, {"replace", label, replica}}
-	if s.info.Owner == "" { // of a broker that knew no owners
-		ops = []op{{"test", "/metadata/uid", s.id.Claim}, {"add", label, replica}}
-	}
-	body, err := json.Marshal(ops)
-	if err != nil {
-		return fmt.Errorf("agentsandbox: encoding a patch: %w", err)
-	}
 	now := s.object()
-	err = s.p.client.Patch(ctx, now, client.RawPatch(types.JSONPatchType, body))
+	err := s.patchOwned(ctx, now, patchOp{"add", ownerPath, replica})
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err): // a test failed, or it is gone
 		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
@@ -108,14 +98,62 @@ func (s *sandbox) own(ctx context.Context, replica string) error {
 	return nil
 }
 
+// patchOp is an operation of a JSON patch: RFC 6902, 4.
+type patchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// ownerPath is where a claim's owner is: RFC 6901, 3.
+var ownerPath = "/metadata/labels/" + strings.ReplaceAll(labelOwner, "/", "~1")
+
+// patchOwned patches the claim, in one step with the check that it is the same one and
+// has the owner that Info tells.
+func (s *sandbox) patchOwned(ctx context.Context, c *extensionsv1beta1.SandboxClaim, op patchOp) error {
+	ops := []patchOp{{"test", "/metadata/uid", s.id.Claim}, {"test", ownerPath, s.info.Owner}, op}
+	if s.info.Owner == "" { // of a broker that knew no owners
+		ops = []patchOp{ops[0], op}
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return fmt.Errorf("agentsandbox: encoding a patch: %w", err)
+	}
+	return s.p.client.Patch(ctx, c, client.RawPatch(types.JSONPatchType, body))
+}
+
 // End implements broker.Sandbox.
 func (s *sandbox) End(ctx context.Context) error {
+	err := s.delete(ctx, nil)
+	if apierrors.IsConflict(err) { // another claim has the name
+		return nil
+	}
+	return err
+}
+
+// endOwned is End, unless another replica has become the owner.
+func (s *sandbox) endOwned(ctx context.Context, replica string) error {
+	now := s.object()
+	err := s.p.live.Get(ctx, client.ObjectKeyFromObject(now), now)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && string(now.UID) != s.id.Claim:
+		return nil
+	case err != nil:
+		return fmt.Errorf("agentsandbox: reading claim %s: %w", s.id.Name, err)
+	}
+	if owner := now.Labels[labelOwner]; owner != replica && owner != "" {
+		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
+	}
+	return s.delete(ctx, &now.ResourceVersion) // a conflict is looked at again
+}
+
+func (s *sandbox) delete(ctx context.Context, version *string) error {
 	uid := types.UID(s.id.Claim)
 	s.p.mu.Lock()
 	delete(s.p.known, uid) // its death is no news
 	s.p.mu.Unlock()
-	err := s.p.client.Delete(ctx, s.object(), client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: another claim has the name
+	err := s.p.client.Delete(ctx, s.object(), client.Preconditions{UID: &uid, ResourceVersion: version})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("agentsandbox: deleting claim %s: %w", s.id.Name, err)
 	}
 	return nil

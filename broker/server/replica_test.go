@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,6 +133,32 @@ func TestTheStockOfASilentReplicaIsTakenOver(t *testing.T) {
 	require.Equal(t, 2, a.provider.Live())
 	_, err := b.client(tokenA).Acquire(deadline(t), "test")
 	require.NoError(t, err)
+}
+
+// A replica that was cut off when it wanted to end a sandbox, and was taken for dead, does
+// not end it later: another one has given it to somebody since.
+func TestWhatAnotherReplicaTookOverIsNotEnded(t *testing.T) {
+	cfg := pool()
+	cfg.MaxSandboxes, cfg.Stock = 1, 1
+	a, b := newReplicas(t, cfg)
+	sb := a.provider.Any()
+	sb.FailEnds(errors.New("the API server is away"))
+	sb.Cut()
+	eventually(t, "an attempt failed", func() bool { return strings.Contains(a.log.String(), "could not be ended yet") })
+	a.replica.Silence(false)
+	lease, err := b.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	sb.FailEnds(nil)
+	eventually(t, "the first has given it up", func() bool { return strings.Contains(a.log.String(), "another replica has taken it over") })
+	out, err := lease.Command("echo", "alive").Output(deadline(t))
+	require.NoError(t, err)
+	require.Equal(t, "alive\n", string(out))
+	require.Equal(t, 1, a.provider.Live())
+
+	// Whoever holds the lease may still end it from there.
+	eventually(t, "the lease is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+	require.NoError(t, a.client(tokenA).Lease(lease.Handle()).Release(deadline(t)))
+	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
 }
 
 // Two brokers hand out the same stock, since the first one's clock stood still and it

@@ -208,3 +208,11 @@ func (r *Replica) TakeOver(_ context.Context, sb broker.Sandbox, name string) er
 	}
 	return nil
 }
+
+// EndOwned implements broker.Shared.
+func (r *Replica) EndOwned(ctx context.Context, sb broker.Sandbox, name string) error {
+	if s := sb.(*Sandbox); s.Owner() != name {
+		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
+	}
+	return sb.End(ctx)
+}
