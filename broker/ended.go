@@ -17,9 +17,10 @@ import (
 // agent-sandbox makes a new, blank sandbox for it.
 
 const (
-	// endedKept is how long such an ending is told, and maxEnded how many are.
+	// endedKept is how long such an ending is told, and maxEnded how many are: all of
+	// them fit the 256 KiB that an object's annotations may have.
 	endedKept = 30 * time.Second
-	maxEnded  = 64
+	maxEnded  = 192
 	// maxEndedExecs bounds the programs of one lease of which it is told: the newest.
 	maxEndedExecs = 8
 	// maxEndedText bounds what is said of the reason, in bytes.
@@ -58,12 +59,19 @@ type keptEnding struct {
 	at time.Time
 }
 
+// ofPrograms reports whether the ending says something of a program.
+func (n Ended) ofPrograms() bool { return len(n.Execs)+len(n.Over) > 0 }
+
 // add keeps an ending, and drops what was kept long enough.
 func (e *farewells) add(n Ended, tell bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.fresh(), keptEnding{Ended: n, at: time.Now()})
-	e.list = e.list[max(0, len(e.list)-maxEnded):]
+	for len(e.list) > maxEnded {
+		// Of one without programs it is only known that it ended here.
+		i := slices.IndexFunc(e.list, func(n keptEnding) bool { return !n.ofPrograms() })
+		e.list = slices.Delete(e.list, max(0, i), max(0, i)+1)
+	}
 	e.owed = e.owed || tell
 }
 
@@ -82,7 +90,9 @@ func (e *farewells) all() []Ended {
 	defer e.mu.Unlock()
 	out := []Ended{}
 	for _, n := range e.fresh() {
-		out = append(out, n.Ended)
+		if n.ofPrograms() {
+			out = append(out, n.Ended)
+		}
 	}
 	return out
 }
@@ -137,7 +147,7 @@ func (b *Broker) remember(l *lease) {
 	f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), maxEndedText)], "")
 	l.mu.Lock()
 	n := Ended{Lease: l.id, Execs: slices.Clone(l.going), Over: slices.Clone(l.over), Fate: f}
-	l.mourned = len(n.Execs)+len(n.Over) > 0
+	l.mourned = n.ofPrograms()
 	tell := l.mourned
 	l.mu.Unlock()
 	b.ended.add(n, tell)

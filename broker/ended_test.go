@@ -1,6 +1,9 @@
 package broker
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +29,35 @@ func (r *rumour) Told(lease string) []Ended {
 
 // others is a provider that is shared with other replicas.
 type others struct{ Shared }
+
+// Leases that ended without a program take nobody's place.
+func TestEndingsOfProgramsAreKeptFirst(t *testing.T) {
+	var e farewells
+	for i := range maxEnded {
+		e.add(Ended{Lease: fmt.Sprint("some", i), Execs: []string{"x"}}, true)
+		e.add(Ended{Lease: fmt.Sprint("none", i)}, false)
+	}
+	require.Len(t, e.all(), maxEnded)
+	for i := range maxEnded {
+		_, ok := e.of(fmt.Sprint("some", i))
+		require.True(t, ok, i)
+	}
+	e.add(Ended{Lease: "last", Execs: []string{"x"}}, true)
+	require.Len(t, e.all(), maxEnded)
+	_, ok := e.of("some0")
+	require.False(t, ok, "the oldest goes")
+}
+
+// The longest list fits an annotation.
+func TestAllEndingsFitAnAnnotation(t *testing.T) {
+	long := Ended{Lease: randomID(), Fate: Fate{Reason: wire.ReasonOutputLimit, Cause: wire.CauseRunnerKilled, Message: strings.Repeat("é", maxEndedText/2)}}
+	for range maxEndedExecs {
+		long.Execs, long.Over = append(long.Execs, randomID()), append(long.Over, randomID())
+	}
+	text, err := json.Marshal(long)
+	require.NoError(t, err)
+	require.Less(t, maxEnded*(len(text)+1), 250<<10)
+}
 
 // What another replica saw of a program outranks what the owner of its lease thinks:
 // who asks right after the ending hears it, also if it is told a little later.

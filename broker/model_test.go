@@ -31,6 +31,7 @@ type puppet struct {
 	live      map[string]*puppetSandbox
 	made, bad int
 	says      string                // what each runner answers, in JSON; empty: an empty object
+	record    func(Record) error    // what comes of writing a lease down; nil: it is written
 	as        Provider              // whom the pool takes it for; nil: itself
 	extend    func(time.Time) error // what comes of moving an end; nil: it is moved
 }
@@ -90,9 +91,15 @@ type puppetSandbox struct {
 	handed   bool // to a caller of the model
 }
 
-func (s *puppetSandbox) ID() SandboxID                        { return SandboxID{Name: s.name, Claim: s.name, Pod: s.name} }
-func (s *puppetSandbox) Info() SandboxInfo                    { return SandboxInfo{} }
-func (s *puppetSandbox) Record(context.Context, Record) error { return nil }
+func (s *puppetSandbox) ID() SandboxID     { return SandboxID{Name: s.name, Claim: s.name, Pod: s.name} }
+func (s *puppetSandbox) Info() SandboxInfo { return SandboxInfo{} }
+
+func (s *puppetSandbox) Record(_ context.Context, r Record) error {
+	if s.p.record == nil {
+		return nil
+	}
+	return s.p.record(r)
+}
 
 func (s *puppetSandbox) Extend(_ context.Context, until time.Time) error {
 	if s.p.extend == nil {

@@ -15,19 +15,34 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
+// doer makes a request, and sends frames after it when a second has passed.
+type doer func(ctx context.Context, req wire.Request, later ...wire.Frame) *caller
+
 // inLiar acquires a lease on a lying sandbox, and lets a test make requests in it. The
 // clock is the bubble's.
-func inLiar(t *testing.T, lie func(*hostile.Exec), f func(t *testing.T, lease string, do func(context.Context, wire.Request) *caller)) {
+func inLiar(t *testing.T, lie func(*hostile.Exec), f func(t *testing.T, lease string, do doer)) {
 	t.Helper()
+	inLiarOf(t, broker.PoolConfig{}, lie, f)
+}
+
+// inLiarOf is that in a pool with these settings.
+func inLiarOf(t *testing.T, cfg broker.PoolConfig, lie func(*hostile.Exec), f func(t *testing.T, lease string, do doer)) {
+	t.Helper()
+	cfg.Name, cfg.Spares = "test", []string{}
 	synctest.Test(t, func(t *testing.T) {
 		p := hostile.New(t, hostile.Execs(lie))
 		b, err := broker.New(t.Context(), broker.Options{
-			Pools: []broker.PoolConfig{{Name: "test", Spares: []string{}}}, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)),
+			Pools: []broker.PoolConfig{cfg}, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)),
 		})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, b.Close(context.Background())) }()
-		do := func(ctx context.Context, req wire.Request) *caller {
-			c := &caller{frames: make(chan wire.Frame, 1), canceled: make(chan struct{})}
+		do := func(ctx context.Context, req wire.Request, later ...wire.Frame) *caller {
+			c := &caller{frames: make(chan wire.Frame, len(later)+1), canceled: make(chan struct{})}
+			time.AfterFunc(time.Second, func() {
+				for _, f := range later {
+					c.frames <- f
+				}
+			})
 			err := b.Do(ctx, broker.Caller{Tenant: "a"}, req, []byte("true"), c)
 			if ctx.Err() == nil {
 				require.NoError(t, err)
@@ -60,7 +75,7 @@ func TestTheDeadlineOutlivesAClient(t *testing.T) {
 		answer(e, !e.Start.AttachOnly)
 		e.AwaitEnd()
 	}
-	inLiar(t, lie, func(t *testing.T, lease string, do func(context.Context, wire.Request) *caller) {
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
 		began := time.Now()
 		exec := do(leaving(t, time.Second), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(0)}).response.Exec
 		n := do(t.Context(), wire.Request{Op: wire.OpAttach, Exec: exec}).ending
@@ -80,7 +95,7 @@ func TestTheOutputLimitOutlivesAClient(t *testing.T) {
 		}
 		e.AwaitEnd()
 	}
-	inLiar(t, lie, func(t *testing.T, lease string, do func(context.Context, wire.Request) *caller) {
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
 		exec := do(leaving(t, time.Second), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(4)}).response.Exec
 		n := do(t.Context(), wire.Request{Op: wire.OpAttach, Exec: exec, Stdout: &wire.Credit{Acked: 3, Limit: 1000}}).ending
 		require.Equal(t, wire.ReasonLost, n.Reason)
@@ -101,11 +116,63 @@ func TestAnIDAgainHasItsFirstTerms(t *testing.T) {
 		e.Exit(wire.Ending{Reason: wire.ReasonExited, StdoutBytes: 6})
 		e.AwaitEnd()
 	}
-	inLiar(t, lie, func(t *testing.T, lease string, do func(context.Context, wire.Request) *caller) {
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
 		do(leaving(t, time.Second), wire.Request{Op: wire.OpExec, Lease: lease, ID: "x", Program: program(0)})
 		n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, ID: "x", Program: program(1)}).ending
 		require.Equal(t, wire.ReasonExited, n.Reason, n.Message)
 		require.True(t, n.Complete)
+	})
+}
+
+// A runner that says of a new program that it was there before takes nothing off what the
+// broker holds it to, whatever terms it tells.
+func TestAProgramIsNotOlderThanItsID(t *testing.T) {
+	sayOld := func(e *hostile.Exec) {
+		e.Send(wire.JSONFrame(wire.KindResponse, 0, channel.Started{Left: time.Hour, OutputLimit: 1 << 40}))
+	}
+	overLimit := func(e *hostile.Exec) {
+		sayOld(e)
+		e.Print(0, "abcde")
+		e.AwaitEnd()
+	}
+	t.Run("limit", func(t *testing.T) {
+		inLiar(t, overLimit, func(t *testing.T, lease string, do doer) {
+			n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(4)}).ending
+			require.Equal(t, wire.ReasonLost, n.Reason)
+			require.Contains(t, n.Message, "limit")
+		})
+	})
+	t.Run("deadline", func(t *testing.T) {
+		lie := func(e *hostile.Exec) {
+			sayOld(e)
+			e.AwaitEnd()
+		}
+		inLiar(t, lie, func(t *testing.T, lease string, do doer) {
+			began := time.Now()
+			n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(0)}).ending
+			require.Equal(t, wire.ReasonTimeout, n.Reason)
+			require.Less(t, time.Since(began), timeout+time.Minute)
+		})
+	})
+	t.Run("usage", func(t *testing.T) {
+		lie := func(e *hostile.Exec) {
+			sayOld(e)
+			time.Sleep(time.Second)
+			e.Exit(wire.Ending{Reason: wire.ReasonExited, Usage: &wire.Usage{WallMS: 1 << 40}})
+			e.AwaitEnd()
+		}
+		inLiar(t, lie, func(t *testing.T, lease string, do doer) {
+			n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(0)}).ending
+			require.Equal(t, wire.ReasonExited, n.Reason)
+			require.Less(t, n.Usage.WallMS, time.Minute.Milliseconds())
+		})
+	})
+	t.Run("the pool's limit", func(t *testing.T) { // of an ID that the client made
+		inLiarOf(t, broker.PoolConfig{OutputLimit: 4}, overLimit, func(t *testing.T, lease string, do doer) {
+			n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, ID: "x", Program: program(0)}).ending
+			require.Equal(t, wire.ReasonLost, n.Reason)
+			require.Contains(t, n.Message, "limit")
+		})
 	})
 }
 
@@ -123,7 +190,7 @@ func TestAGapAfterTheDeadlineIsNoOvertime(t *testing.T) {
 		e.Exit(wire.Ending{Reason: wire.ReasonTimeout, StdoutBytes: to + 1})
 		e.AwaitEnd()
 	}
-	inLiar(t, lie, func(t *testing.T, lease string, do func(context.Context, wire.Request) *caller) {
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
 		p := program(0)
 		p.Retention = wire.RetainNewest
 		n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: p, Stdout: &wire.Credit{Limit: wire.MaxWindow}}).ending

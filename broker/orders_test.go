@@ -1,0 +1,63 @@
+package broker_test
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/sandbox-broker/sandbox-broker/internal/hostile"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
+)
+
+// orders reads what a runner is told until it has a cancel.
+func orders(t *testing.T, e *hostile.Exec) (signals []string) {
+	for {
+		f, err := e.In.Read()
+		if err != nil {
+			return signals
+		}
+		switch f.Kind {
+		case wire.KindSignal:
+			var s wire.Signal
+			if err := json.Unmarshal(f.Payload, &s); err != nil {
+				t.Error(err)
+			}
+			signals = append(signals, s.Name)
+		case wire.KindCancel:
+			return signals
+		}
+	}
+}
+
+// Must hold: a signal or a cancel that was written to a channel which turned out to be
+// dead reaches the program over the next one. One without a number, which the runner
+// would not know again, is not sent twice.
+func TestOrdersOutliveTheirChannel(t *testing.T) {
+	var mu sync.Mutex
+	var channels [][]string
+	lie := func(e *hostile.Exec) {
+		answer(e, !e.Start.AttachOnly)
+		got := orders(t, e)
+		mu.Lock()
+		channels = append(channels, got)
+		n := len(channels)
+		mu.Unlock()
+		if n == 3 {
+			e.Exit(wire.Ending{Reason: wire.ReasonCanceled})
+			e.AwaitEnd()
+		} // else the channel breaks, and nobody has acted on them
+	}
+	signal := func(number uint64, name string) wire.Frame {
+		f := wire.JSONFrame(wire.KindSignal, 0, wire.Signal{Name: name})
+		f.Offset = number
+		return f
+	}
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
+		n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(0)},
+			signal(1, "SIGHUP"), signal(0, "SIGWINCH"), signal(2, "SIGINT"), wire.Frame{Kind: wire.KindCancel}).ending
+		require.Equal(t, wire.ReasonCanceled, n.Reason, n.Message)
+		require.Equal(t, [][]string{{"SIGHUP", "SIGWINCH", "SIGINT"}, {"SIGHUP", "SIGINT"}, {"SIGHUP", "SIGINT"}}, channels)
+	})
+}
