@@ -57,6 +57,9 @@ func checkPod(t *testing.T, spec corev1.PodSpec) {
 	assert.False(t, *spec.EnableServiceLinks)
 	assert.Equal(t, corev1.DNSDefault, spec.DNSPolicy)
 	assert.Empty(t, spec.ServiceAccountName)
+	assert.Contains(t, spec.Tolerations, corev1.Toleration{
+		Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64),
+	}, "a lost node is told before the broker gives up its channel")
 
 	require.NotNil(t, spec.SecurityContext)
 	assert.Nil(t, spec.SecurityContext.RunAsUser, "OpenShift assigns the user")

@@ -49,14 +49,15 @@ func preempt(t *testing.T, claim extensionsv1beta1.SandboxClaim, _ string) {
 }
 
 // loseNode taints the node, as the node controller does with one that went away: it is
-// the same controller then that ends the pods.
+// the same controller then that ends the pods, at once if they tolerate no such node. It
+// takes the taint off a node that answers, within seconds.
 func loseNode(t *testing.T, _ extensionsv1beta1.SandboxClaim, pod string) {
 	ctx := within(t, time.Minute)
 	var p corev1.Pod
 	require.NoError(t, k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, &p))
 	var node corev1.Node
 	require.NoError(t, k8s.Get(ctx, client.ObjectKey{Name: p.Spec.NodeName}, &node))
-	taint := corev1.Taint{Key: "sandbox-broker.dev/e2e", Effect: corev1.TaintEffectNoExecute}
+	taint := corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 	t.Cleanup(func() {
 		ctx := within(t, 2*time.Minute)
 		eventually(t, time.Minute, "the node is whole again", func() bool {
