@@ -89,7 +89,7 @@ func (s logScale) bar(b *bytes.Buffer, row Row, top int) {
 // colour tells the broker's own ways from what they are compared with.
 func colour(k Key) string {
 	switch k {
-	case Job, ClaimExec, PeerFirst, PeerLater, BareEcho:
+	case Job, ClaimExec, PeerFirst, PeerLater, PeerBackToBack, BareEcho:
 		return "#9198a1"
 	default:
 		return "#1a7f37"

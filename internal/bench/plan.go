@@ -25,7 +25,8 @@ func (s *Suite) plan() {
 	s.add(way{series: Series{Key: ClaimExec, Name: "claim, and one exec", Fewest: MinFast}, count: n.Others, call: c.ClaimExec, rest: s.settle, cost: costFresh})
 	if s.peer != nil {
 		s.add(way{series: Series{Key: PeerFirst, Name: "agent-sandbox's client: created, first run", Fewest: MinFast}, count: n.Others, call: s.peer.First, rest: s.settle, cost: costFresh})
-		s.add(way{series: Series{Key: PeerLater, Name: "agent-sandbox's client: later run", Fewest: MinFast}, count: n.Runs, call: s.peer.Later, rest: s.settledOnce(nil), cost: costHeld})
+		s.add(way{series: Series{Key: PeerLater, Name: "agent-sandbox's client: later run", Fewest: MinFast}, count: n.Runs, call: s.peer.Later, rest: s.settledOnce(pause(sparePause)), cost: costSpared})
+		s.add(way{series: Series{Key: PeerBackToBack, Name: "agent-sandbox's client: later run, back to back", Fewest: MinFast}, count: n.Runs, call: s.peer.Later, cost: costHeld})
 	}
 	s.add(way{series: Series{Key: RunStock, Name: "run, from stock", Fewest: MinFast}, count: n.Runs, call: s.broker.Run, rest: s.settle, cost: costFresh})
 	s.add(way{series: Series{Key: RunBackToBack, Name: "run, back to back", Fewest: MinFast}, count: n.Extras, call: s.broker.Run, cost: costBack})

@@ -21,6 +21,7 @@ const (
 	ClaimExec      Key = "claim-exec"
 	PeerFirst      Key = "sandboxd-first"
 	PeerLater      Key = "sandboxd-later"
+	PeerBackToBack Key = "sandboxd-back-to-back"
 	RunStock       Key = "run-stock"
 	RunBackToBack  Key = "run-back-to-back"
 	RunNoStock     Key = "run-no-stock"

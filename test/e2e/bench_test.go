@@ -90,7 +90,7 @@ func TestBenchMeasuresEveryWay(t *testing.T) {
 		samples[row.Key] = row.Samples
 	}
 	for key, want := range map[bench.Key]int{
-		bench.Job: 1, bench.ClaimExec: 1, bench.PeerFirst: 1, bench.PeerLater: 2, bench.RunStock: 2, bench.RunBackToBack: 1,
+		bench.Job: 1, bench.ClaimExec: 1, bench.PeerFirst: 1, bench.PeerLater: 2, bench.PeerBackToBack: 2, bench.RunStock: 2, bench.RunBackToBack: 1,
 		bench.RunNoStock: 1, bench.AcquireStock: 1, bench.Exec: 2, bench.ExecBackToBack: 2, bench.Channel: 5, bench.BareEcho: 5,
 		bench.LeaseEcho: 5, bench.OutputDelay: 5, bench.StdoutBare: 1, bench.StdoutLease: 1,
 	} {
