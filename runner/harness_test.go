@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		o.Prepare = runner.PrepareFromEnviron()
 		o.Limits = runner.LimitsFromEnviron()
 		if os.Getenv("SANDBOX_TEST_HASTE") != "" {
-			runner.HastenPreload(time.Second)
+			runner.HastenPreload(5 * time.Second)
 		}
 		// Programs of two runners can be compared only if they see the same.
 		_ = os.Unsetenv("RUNNER_TEST_AS")
@@ -111,7 +111,9 @@ func startRunnerIn(t testing.TB, dir, name string, env ...string) *sandbox {
 	s := &sandbox{t: t, dir: dir, socket: fmt.Sprintf("@runner-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name()+name, "/", "-"))}
 	s.cmd = s.self("serve")
 	s.cmd.Dir = s.dir
-	s.cmd.Env = append(s.cmd.Env, env...)
+	// A module that Python compiles into its folder would change it, and a spare is given
+	// up when a folder of its modules changes.
+	s.cmd.Env = append(append(s.cmd.Env, "PYTHONDONTWRITEBYTECODE=1"), env...)
 	s.log = &logBuffer{}
 	s.cmd.Stderr = s.log
 	require.NoError(t, s.cmd.Start())
