@@ -74,7 +74,7 @@ func TestLanguages(t *testing.T) {
 func TestTimeoutKeepsOutput(t *testing.T) {
 	c := startRunner(t).open()
 	st := start(sh("echo before; trap '' TERM; sleep 60; sleep 60"))
-	st.Timeout = 300 * time.Millisecond
+	st.Timeout = 2 * time.Second
 	s, err := c.Exec(deadline(t), "x", st, nil)
 	require.NoError(t, err)
 	r := collect(t, s)
