@@ -8,3 +8,5 @@ const t = Date.now();
 setTimeout(() => console.log('waited', Date.now() - t >= 49), 50);
 setTimeout(() => {}, 1e6).unref();
 const i = setInterval(() => { console.log('interval'); clearInterval(i); }, 70);
+// Only a timer that is due when the main program ends is certain to come before setImmediate.
+while (Date.now() - t < 3);
