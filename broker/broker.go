@@ -31,6 +31,9 @@ type Options struct {
 	Secret  []byte
 	Metrics prometheus.Registerer // nil: not exported
 	Log     *slog.Logger          // nil: discarded; never gets code, output or tokens
+	// StartLogDelay is how long a program runs until the log says so; zero:
+	// DefaultStartLogDelay.
+	StartLogDelay time.Duration
 }
 
 // MinSecret is the least length of Options.Secret, in bytes.
@@ -47,6 +50,8 @@ type Broker struct {
 	pools    map[string]*pool
 	metrics  *metrics
 	log      *slog.Logger
+
+	startLogDelay time.Duration
 
 	life context.Context //nolint:containedctx // the broker's own life, which no call has
 	kill context.CancelFunc
@@ -76,9 +81,13 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Metrics == nil {
 		o.Metrics = prometheus.NewRegistry()
 	}
+	if o.StartLogDelay == 0 {
+		o.StartLogDelay = DefaultStartLogDelay
+	}
 	b := &Broker{
 		provider: o.Provider, secret: secret(o.Secret), pools: map[string]*pool{}, metrics: newMetrics(o.Metrics),
 		log: o.Log, leases: map[string]*lease{}, watching: make(chan struct{}), tending: make(chan struct{}), replica: randomID(),
+		startLogDelay: o.StartLogDelay,
 	}
 	b.shared, _ = o.Provider.(Shared)
 	b.life, b.kill = context.WithCancel(context.WithoutCancel(ctx))

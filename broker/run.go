@@ -17,9 +17,10 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
-// startLogDelay is how long a program runs until the log says so. One that is over before
-// has all of it in the line of its ending: a line costs the node a tenth of such a run.
-const startLogDelay = 100 * time.Millisecond
+// DefaultStartLogDelay is how long a program runs until the log says so. One that is over
+// before has all of it in the line of its ending: a line costs the node a tenth of such a
+// run.
+const DefaultStartLogDelay = 100 * time.Millisecond
 
 // bindAttempts bounds how many sandboxes in doubt are tried for one lease.
 const bindAttempts = 3
@@ -135,7 +136,7 @@ func (b *Broker) carry(ctx context.Context, c Caller, l *lease, x program, s Str
 		span.SetAttributes(attribute.String("code.sha256", hash))
 		what = []any{"language", st.Program.Language, "timeout", st.Timeout.String(), "code_sha256", hash, "code_bytes", len(x.code)}
 	}
-	begins := time.AfterFunc(startLogDelay, func() {
+	begins := time.AfterFunc(b.startLogDelay, func() {
 		if !st.AttachOnly {
 			log.Info("exec", what...)
 		}

@@ -40,7 +40,8 @@ type site struct {
 	t        *testing.T
 	provider *processtest.Provider
 	replica  *processtest.Replica // the provider as the broker has it; nil: it has it alone
-	beat     time.Duration        // between heartbeats; 0: a second
+	beat     time.Duration        // between heartbeats; 0: as the server has it
+	startLog time.Duration        // until the log says that a program runs; 0: as the broker has it
 	liars    *hostile.Provider    // the sandboxes of the pool "hostile"; nil: there are none
 	broker   *broker.Broker
 	edge     *server.Server
@@ -79,13 +80,13 @@ func (s *site) serve(pools ...broker.PoolConfig) {
 		p = divided{Provider: p, liars: s.liars}
 	}
 	b, err := broker.New(context.Background(), broker.Options{
-		Pools: pools, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)), Metrics: s.metrics, Log: log,
+		Pools: pools, Provider: p, Secret: []byte(strings.Repeat("s", broker.MinSecret)), Metrics: s.metrics, Log: log, StartLogDelay: s.startLog,
 	})
 	require.NoError(s.t, err)
 	tokens, err := auth.NewStatic([]auth.StaticToken{{Token: tokenA, Tenant: "a"}, {Token: tokenB, Tenant: "b"}})
 	require.NoError(s.t, err)
 	s.broker = b
-	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: max(s.beat, time.Second), WriteTimeout: max(s.beat, server.DefaultWriteTimeout), LargeTimeout: time.Second})
+	s.edge = server.New(server.Options{Broker: b, Auth: tokens, Log: log, Heartbeat: s.beat, WriteTimeout: max(s.beat, server.DefaultWriteTimeout), LargeTimeout: time.Second})
 	s.http = httptest.NewServer(s.edge)
 	s.t.Cleanup(s.close)
 	s.t.Cleanup(func() {

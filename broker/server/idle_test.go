@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/sandbox-broker/sandbox-broker/internal/processtest"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient"
 )
 
@@ -65,12 +67,14 @@ func impatientProxy(t *testing.T, target string, idle time.Duration) (string, *a
 // A program that says nothing for longer than a proxy suffers is no idle connection:
 // both ends ping.
 func TestAQuietProgramIsNoIdleConnection(t *testing.T) {
-	s := newSite(t)
-	addr, accepted := impatientProxy(t, s.address(), 2500*time.Millisecond) // the site pings every second
+	t.Parallel()
+	s := &site{t: t, provider: processtest.New(t), metrics: prometheus.NewRegistry(), log: &syncBuffer{}, beat: 2 * time.Second}
+	s.serve()
+	addr, accepted := impatientProxy(t, s.address(), 10*time.Second)
 	c, err := sandboxclient.New("http://"+addr, sandboxclient.WithToken(tokenA))
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	res, err := c.Run(deadline(t), sandboxclient.Code{Pool: "test", Language: "shell", Source: "sleep 6; echo done", Stdin: blocked(t)})
+	res, err := c.Run(deadline(t), sandboxclient.Code{Pool: "test", Language: "shell", Source: "sleep 15; echo done", Stdin: blocked(t)})
 	require.NoError(t, err)
 	require.Equal(t, "done\n", string(res.Stdout))
 	require.EqualValues(t, 1, accepted.Load(), "the connection was not cut")
