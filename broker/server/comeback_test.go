@@ -320,7 +320,7 @@ func TestTheNewestOutputIsKept(t *testing.T) {
 	n, _ := cmd.Ending()
 	require.EqualValues(t, 5_000_003, n.StdoutBytes)
 	require.False(t, n.Complete)
-	require.Greater(t, n.StdoutDiscardedTo, uint64(5_000_000-channel.Retention-wire.MaxData))
+	require.Greater(t, n.StdoutDiscardedTo, uint64(5_000_000-channel.Retention-channel.PipeSize-wire.MaxData))
 	require.Zero(t, n.StderrDiscardedTo)
 	require.Less(t, held.count, 5_000_003)
 	require.Equal(t, "end", held.tail)

@@ -54,10 +54,11 @@ func TestAnEndingThatCouldNotBeToldIsToldAgain(t *testing.T) {
 	a, b := newReplicas(t, patientPool())
 	p := a.proxy(cutproxy.Plan{})
 	_, done := a.beginAndLeave(p)
-	a.replica.RefuseTells(1)
+	a.replica.RefuseTells(1 << 30) // all of them, until it is taken back
 	a.provider.Any().Die(fateOOM)
 	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
 	require.False(t, a.replica.HasTold())
+	a.replica.RefuseTells(0)
 	eventually(t, "the others are told", a.replica.HasTold)
 	p.SetTarget(b.address())
 	p.Refuse(false)

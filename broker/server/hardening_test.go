@@ -35,9 +35,9 @@ func (p *pausing) Write(b []byte) (int, error) {
 func TestSlowReaderGetsEverything(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	out := &pausing{pause: 13 * time.Second} // longer than the timeout and the broker's slack
+	out := &pausing{pause: 17 * time.Second} // longer than the timeout and the broker's slack
 	res, err := s.client(tokenA).Run(deadline(t), sandboxclient.Code{
-		Pool: "test", Language: "shell", Source: "head -c 900000 /dev/zero", Timeout: time.Second, Stdout: out,
+		Pool: "test", Language: "shell", Source: "head -c 900000 /dev/zero", Timeout: 5 * time.Second, Stdout: out,
 	})
 	require.NoError(t, err)
 	require.Equal(t, 900000, out.Len())

@@ -102,18 +102,19 @@ func TestALeaseThatIsNotSharedIsUnavailable(t *testing.T) {
 // A client that comes back to another replica takes its run with it: the first one
 // must not end it for want of a client.
 func TestARunMovesWithItsClient(t *testing.T) {
-	a, b := newReplicas(t, pool())
-	first := a.dial(tokenA)
+	cfg := pool()
+	cfg.DetachGrace = 2 * time.Second
+	a, b := newReplicas(t, cfg)
+	first, second := a.dial(tokenA), b.dial(tokenA)
 	res := first.startRun("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo done")
 	eventually(t, "the run is recorded", func() bool { return a.provider.RecordedCount() == 1 })
 	require.NoError(t, first.Close())
 
-	second := b.dial(tokenA)
 	second.request(1, wire.Request{Op: wire.OpAttach, Exec: res.Exec, Stdout: &wire.Credit{Acked: 6, Limit: 100}}, "")
 	second.until(wire.KindResponse)
 	eventually(t, "the first replica has let go", func() bool { return a.owned() == 0 })
 	require.InDelta(t, 1, b.owned(), 0)
-	time.Sleep(2 * pool().DetachGrace) // what must not happen would happen now
+	time.Sleep(2 * cfg.DetachGrace) // what must not happen would happen now
 	require.NoError(t, a.provider.TouchAll("go"))
 	require.Equal(t, "done\n", string(second.until(wire.KindStdout).Payload))
 	second.until(wire.KindExit)

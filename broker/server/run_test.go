@@ -59,7 +59,7 @@ func TestLeaseKeepsItsFiles(t *testing.T) {
 
 func TestLeaseExpires(t *testing.T) {
 	s := newSite(t)
-	lease, err := s.client(tokenA).Acquire(deadline(t), "test", sandboxclient.WithTTL(time.Second))
+	lease, err := s.client(tokenA).Acquire(deadline(t), "test", sandboxclient.WithTTL(5*time.Second))
 	require.NoError(t, err)
 	var exit *sandboxclient.ExitError
 	require.ErrorAs(t, lease.Command("sleep", "60").Run(deadline(t)), &exit)
@@ -185,8 +185,8 @@ func TestDetachedRunIsEndedAfterItsGrace(t *testing.T) {
 	conn := s.dial(tokenA)
 	conn.request(1, shell(), "echo started; sleep 60")
 	conn.until(wire.KindStdout)
-	_ = conn.Close()
 	began := time.Now()
+	_ = conn.Close()
 	eventually(t, "the sandbox is destroyed", func() bool { return s.provider.Live() == 0 })
 	require.GreaterOrEqual(t, time.Since(began), pool().DetachGrace, "not before the grace is over")
 }
