@@ -25,7 +25,7 @@ type Witness struct {
 const (
 	// answerWithin is how soon a witness's echo must be back, whatever others do, also
 	// on a machine whose processors they keep busy.
-	answerWithin = 10 * time.Second
+	answerWithin = 30 * time.Second
 	// askEvery is the pause between two questions.
 	askEvery = 50 * time.Millisecond
 	// witnessLife bounds the whole of it; pools allow no program more by default.
