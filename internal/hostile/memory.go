@@ -2,13 +2,14 @@ package hostile
 
 // Programs in Python that take more memory than they may. Each prints "up" first.
 const (
-	// GrowsSlowly takes 4 MiB every 20 ms.
+	// GrowsSlowly takes 1 MiB every 20 ms: on a busy machine, too, the runner looks before
+	// the kernel has to act.
 	GrowsSlowly = `
 import time
 print("up", flush=True)
 kept = []
 while True:
-    kept.append(bytearray(4 << 20))
+    kept.append(bytearray(1 << 20))
     time.sleep(0.02)`
 	// GrowsAtOnce takes as much as it can as fast as it can.
 	GrowsAtOnce = `
