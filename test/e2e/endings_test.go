@@ -193,7 +193,7 @@ func TestDeathUnderARunningExec(t *testing.T) {
 			require.EqualValues(t, 3, got.StdoutBytes)
 			require.Equal(t, "up\n", out.String(), "nothing runs twice")
 			t.Logf("reported after %s: %s", time.Since(struck).Round(10*time.Millisecond), got.Message)
-			requireGone(t, claim, pod.Name, 3*goneWithin)
+			requireGone(t, claim, pod.Name, goneWithin)
 		})
 	}
 }

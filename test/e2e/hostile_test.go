@@ -35,7 +35,7 @@ func TestHostileProgramsHarmTheirOwnLeaseAtMost(t *testing.T) {
 				require.Equal(t, "fine\n", string(next))
 			}
 			require.NoError(t, lease.Release(ctx))
-			requireGone(t, claim, pod.Name, 3*goneWithin)
+			requireGone(t, claim, pod.Name, goneWithin)
 		})
 	}
 }

@@ -22,6 +22,8 @@ import (
 const (
 	counting     = "i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 7"
 	countedLines = 600
+	// countingTimeout is more than the pool's: each line may start a process.
+	countingTimeout = 3 * time.Minute
 )
 
 func counted() string {
@@ -70,10 +72,10 @@ func TestABrokerIsKilledUnderClientsThatComeBack(t *testing.T) {
 	var outs [2]growing
 	ended := [2]chan error{make(chan error, 1), make(chan error, 1)}
 	cmd := lease.Script("shell", counting)
-	cmd.Stdout = &outs[0]
+	cmd.Stdout, cmd.Timeout = &outs[0], countingTimeout
 	go func() { ended[0] <- cmd.Run(ctx) }()
 	go func() {
-		_, err := c.Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: counting, Stdout: &outs[1]})
+		_, err := c.Run(ctx, sandboxclient.Code{Pool: slow, Language: "shell", Source: counting, Stdout: &outs[1], Timeout: countingTimeout})
 		ended[1] <- err
 	}()
 	for i := range outs {

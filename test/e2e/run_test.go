@@ -81,7 +81,7 @@ func TestOutputIsSeenAsItAppears(t *testing.T) {
 	out := &timedWriter{}
 	_, err := newClient(t).Run(within(t, time.Minute), sandboxclient.Code{
 		Pool: slow, Language: "python", Stdout: out,
-		Source: "import time\nfor i in range(6):\n    print(i)\n    time.sleep(0.2)\n",
+		Source: "import time\nfor i in range(6):\n    print(i)\n    time.sleep(0.4)\n",
 	})
 	end := time.Now()
 	require.NoError(t, err)
