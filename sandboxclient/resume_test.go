@@ -139,7 +139,8 @@ func TestLostAfterTheEnding(t *testing.T) {
 
 // Must hold: an ending is confirmed, if need be over another connection.
 func TestAnEndingIsConfirmedAfterACut(t *testing.T) {
-	confirmed := make(chan uint64, 1)
+	const attempts = 50
+	confirmed := make(chan uint64, attempts)
 	c, _ := connect(t, brokertest.Each(func(s *brokertest.Stream) {
 		s.Respond(accepted)
 		if s.Request.Op == wire.OpAttach {
@@ -153,7 +154,7 @@ func TestAnEndingIsConfirmedAfterACut(t *testing.T) {
 		s.Exit(exited(0))
 		s.Conn.Cut()
 	}))
-	for range 50 { // the confirmation may be faster than the cut
+	for range attempts { // the confirmation may be faster than the cut
 		if _, err := run(t, c, sandboxclient.Code{}); err != nil {
 			require.ErrorIs(t, err, sandboxclient.ErrStartUnknown)
 		}
@@ -169,7 +170,21 @@ func TestAnEndingIsConfirmedAfterACut(t *testing.T) {
 
 // Must hold: the programs of one connection come back over one, and not all at once.
 func TestManyProgramsComeBack(t *testing.T) {
-	const programs = 60
+	// A machine that stands still for a moment makes many waits end at once: then the cut
+	// is made again.
+	var spread time.Duration
+	for range 3 {
+		if spread = comeBack(t, 60); spread > sandboxclient.ResumeSpread/3 {
+			return
+		}
+	}
+	t.Fatalf("all came back within %s", spread)
+}
+
+// comeBack cuts the connection of many programs, and returns how far apart the first and
+// the last of them came back.
+func comeBack(t *testing.T, programs int) time.Duration {
+	t.Helper()
 	var mu sync.Mutex
 	var came []time.Time
 	var all sync.WaitGroup
@@ -208,7 +223,7 @@ func TestManyProgramsComeBack(t *testing.T) {
 			last = at
 		}
 	}
-	assert.Greater(t, last.Sub(first), sandboxclient.ResumeSpread/3)
+	return last.Sub(first)
 }
 
 // Must hold: the input goes on where the program stands, with what is kept.
