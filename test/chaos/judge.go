@@ -124,10 +124,12 @@ func (j *judgement) entry(e *Entry) {
 		if !j.amid(e) {
 			j.accuseOf(e, WasRefused, "%s", e.Err)
 		}
-	case StartUnknown, Unconfirmed:
+	case StartUnknown:
 		if !j.amid(e) {
 			j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
 		}
+	case Unconfirmed:
+		j.unconfirmed(e)
 	case Gone, NoLease:
 		if !j.onPod(e) && !j.unrecorded(e) {
 			j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
@@ -158,6 +160,24 @@ func (j *judgement) ended(e *Entry) {
 	if n.Complete && !e.waits() && (e.Stdout.Bytes < size(e.Program.Stdout) || e.Stderr.Bytes < size(e.Program.Stderr)) {
 		j.accuseOf(e, LostBytes, "complete, but %d and %d bytes came of %d and %d that it writes",
 			e.Stdout.Bytes, e.Stderr.Bytes, size(e.Program.Stdout), size(e.Program.Stderr))
+	}
+}
+
+// unconfirmed judges a cancel of which its caller heard no more. A fault excuses that, and
+// not that the program ran on: what brokers told of its end must be the cancel.
+func (j *judgement) unconfirmed(e *Entry) {
+	if !j.amid(e) {
+		j.accuseOf(e, NoEnding, "%s: %s", e.Outcome, e.Err)
+	}
+	for _, told := range j.Told[e.Exec].Endings {
+		reason, _, _ := strings.Cut(told, " ")
+		switch {
+		case wire.Reason(reason) == wire.ReasonCanceled || j.muted(e):
+		case wire.Reason(reason) != wire.ReasonLost:
+			j.accuseOf(e, WrongEnding, "canceled, which nobody confirmed; brokers told %s", told)
+		case !j.lostAfter(e):
+			j.accuseOf(e, LostForNone, "canceled, which nobody confirmed; brokers told %s", told)
+		}
 	}
 }
 

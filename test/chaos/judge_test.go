@@ -92,6 +92,46 @@ func TestWhatIsNoViolation(t *testing.T) {
 	}
 }
 
+// What brokers told of a program whose caller canceled it, and heard no more.
+func TestACancelThatNobodyConfirmed(t *testing.T) {
+	t.Parallel()
+	cut, deleted := fault(CutClients, 15, 15), fault(DeletePod, 40, 41, "claim-1")
+	for name, tc := range map[string]struct {
+		told   []string
+		faults []Fault
+		lease  string
+		want   []Charge
+	}{
+		"nothing":                      {nil, []Fault{cut}, "", nil},
+		"the cancel":                   {[]string{"canceled 0"}, []Fault{cut}, "", nil},
+		"the cancel, in calm":          {[]string{"canceled 0"}, nil, "", []Charge{NoEnding}},
+		"it ran on to its timeout":     {[]string{"timeout 0"}, []Fault{cut}, "", []Charge{WrongEnding}},
+		"it ended by itself":           {[]string{"exited 0"}, []Fault{cut, deleted}, "", []Charge{WrongEnding}},
+		"lost for no reason":           {[]string{"lost deleted 0"}, []Fault{cut}, "", []Charge{LostForNone}},
+		"lost with another's pod":      {[]string{"lost deleted 0"}, []Fault{cut, fault(DeletePod, 15, 15, "claim-2")}, "", []Charge{LostForNone}},
+		"lost with its pod, later":     {[]string{"lost deleted 0"}, []Fault{cut, deleted}, "", nil},
+		"lost when its time was up":    {[]string{"lost deleted 0"}, []Fault{cut, fault(DeletePod, 80, 81, "claim-1")}, "", []Charge{LostForNone}},
+		"lost with the lease":          {[]string{"lost deleted 0"}, []Fault{cut}, "lease-1", nil},
+		"it ran on in a lease":         {[]string{"timeout 0"}, []Fault{cut}, "lease-1", []Charge{WrongEnding}},
+		"it could not be told":         {[]string{"timeout 0"}, []Fault{fault(RestartAPIServer, 15, 46)}, "", nil},
+		"it could be told in the end":  {[]string{"timeout 0"}, []Fault{fault(RestartAPIServer, 15, 40)}, "", []Charge{WrongEnding}},
+		"what could not be told later": {[]string{"timeout 0"}, []Fault{cut, fault(RestartAPIServer, 25, 60)}, "", []Charge{WrongEnding}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := good()
+			ends(Unconfirmed)(&e)
+			e.Reason, e.Exec, e.Lease, e.Timeout = wire.ReasonCanceled, "x", tc.lease, time.Minute
+			v := Judge(&Evidence{Entries: append(four(), e), Faults: tc.faults, Told: map[string]Told{"x": {Claim: "claim-1", By: "broker-0", Endings: tc.told}}})
+			var got []Charge
+			for _, one := range v.Violations {
+				got = append(got, one.Charge)
+			}
+			require.Equal(t, tc.want, got, v.Violations)
+		})
+	}
+}
+
 // four are good entries that one more, bad or not, does not make too few.
 func four() []Entry { return []Entry{good(), good(), good(), good()} }
 

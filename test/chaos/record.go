@@ -103,9 +103,29 @@ var underChannels = []FaultKind{RestartAPIServer, RestartContainerd, RestartKube
 // outlasted finds a part of the cluster that was away for as long as that, while it was
 // needed for the channels.
 func (v *Evidence) outlasted(e *Entry) bool {
-	return e.Ending.Cause == wire.CauseChannelLost && slices.ContainsFunc(v.Faults, func(f Fault) bool {
-		return slices.Contains(underChannels, f.Kind) && f.Until.Sub(f.At) >= patience && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Ended)
+	return e.Ending.Cause == wire.CauseChannelLost && v.away(e, patience)
+}
+
+// cancelTold is how long a client tries to tell of a cancel (docs/reliability.md).
+const cancelTold = 30 * time.Second
+
+// muted finds a part of the cluster that was away for as long as that, so that a cancel may
+// not have reached the sandbox.
+func (v *Evidence) muted(e *Entry) bool { return v.away(e, cancelTold) }
+
+// away finds a part of the cluster that was away for so long at an entry's end.
+func (v *Evidence) away(e *Entry, long time.Duration) bool {
+	return slices.ContainsFunc(v.Faults, func(f Fault) bool {
+		return slices.Contains(underChannels, f.Kind) && f.Until.Sub(f.At) >= long && f.At.Before(e.Ended) && f.Until.Add(aftermath).After(e.Ended)
 	})
+}
+
+// lostAfter finds what a program can have been lost by whose caller had left it: a fault on
+// its sandbox, until its time was up, or the end of its lease, which its owner gave back.
+func (v *Evidence) lostAfter(e *Entry) bool {
+	late := *e
+	late.Ended = e.Began.Add(e.Timeout)
+	return e.Lease != "" || v.onPod(&late) || v.unrecorded(&late)
 }
 
 // onOnePod are the faults that nobody else has to notice.
