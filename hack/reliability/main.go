@@ -1,5 +1,6 @@
 // Command reliability runs every test that docs/reliability.md names, and fails if one of
-// them fails, is skipped, or does not exist: what the page promises is what is tested.
+// them fails, is skipped, also in part, or does not exist: what the page promises is what is
+// tested.
 //
 //	go run ./hack/reliability [-without-cluster] [-list]
 package main

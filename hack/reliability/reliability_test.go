@@ -40,6 +40,9 @@ func TestTheProjectsPageCanBeRead(t *testing.T) {
 	require.NoError(t, err)
 	_, absent := find(filepath.Join("..", ".."), named)
 	require.Empty(t, absent, "tests that are named and do not exist")
+	for _, part := range mayBeSkipped {
+		require.Contains(t, named, test{part.pkg, part.top()}, "it is skipped from a test that nobody runs")
+	}
 }
 
 func TestTestsAreGroupedByPackageAndTag(t *testing.T) {
@@ -88,7 +91,7 @@ func TestVerdicts(t *testing.T) {
 	require.NoError(t, err)
 	tests := []test{{"p", "TestGood"}, {"p", "TestBad"}, {"p", "TestSkipped"}, {"p", "TestDied"}, {"p", "TestMissing"}, {"p", "TestGood/part"}, {"p", "TestGood/none"}}
 	var got []verdict
-	results := judge(tests, s)
+	results := judge(tests, s, []test{{"p", "TestGood/part"}})
 	for _, r := range results {
 		got = append(got, r.verdict)
 	}
@@ -149,8 +152,8 @@ func TestAPackageThatFailsAndPartsThatAreSkipped(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	verdicts := func(s seen) (all []verdict) {
-		for _, r := range judge([]test{{name: "TestA"}}, s) {
+	verdicts := func(s seen, may ...test) (all []verdict) {
+		for _, r := range judge([]test{{name: "TestA"}}, s, may) {
 			all = append(all, r.verdict)
 		}
 		return all
@@ -160,5 +163,12 @@ func TestAPackageThatFailsAndPartsThatAreSkipped(t *testing.T) {
 	require.Equal(t, []verdict{failed}, verdicts(events(ran, `{"Action":"output","Output":"goroutines are left"}`, `{"Action":"fail"}`)))
 	part, other := `{"Action":"skip","Test":"TestA/x"}`, `{"Action":"pass","Test":"TestA/y"}`
 	require.Equal(t, []verdict{skipped}, verdicts(events(part, ran)))
-	require.Equal(t, []verdict{passed}, verdicts(events(part, other, ran)))
+	require.Equal(t, []verdict{skipped}, verdicts(events(part, other, ran)))
+	may := test{name: "TestA/x"}
+	require.Equal(t, []verdict{passed}, verdicts(events(part, other, ran), may))
+	require.Equal(t, []verdict{skipped}, verdicts(events(part, ran), may), "nothing of it has run")
+	require.Equal(t, []verdict{skipped}, verdicts(events(part, other, ran), test{"p", "TestA/x"}, test{name: "TestA/y"}), "others may")
+	require.Equal(t, []verdict{failed}, verdicts(events(part, other, `{"Action":"fail","Test":"TestA"}`)))
+	deep := events(`{"Action":"output","Test":"TestA/x/y","Output":"no groups\n"}`, `{"Action":"skip","Test":"TestA/x/y"}`, `{"Action":"pass","Test":"TestA/x"}`, ran)
+	require.Equal(t, "no groups\n", judge([]test{{name: "TestA"}}, deep, nil)[0].output)
 }
