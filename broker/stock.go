@@ -23,7 +23,8 @@ const (
 // renewIn is how long it is until an end is moved: not the same for sandboxes that came
 // together, and at once if nobody knows it.
 func renewIn(until time.Time) time.Duration {
-	at := until.Add(-stockLife/2 - rand.N(stockLife/10)) // before it is compared: a difference saturates
+	// Before it is compared: a difference saturates.
+	at := until.Add(-stockLife/2 - rand.N(stockLife/10)) //nolint:gosec // no secret
 	return max(0, time.Until(at))
 }
 
