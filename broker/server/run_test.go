@@ -37,7 +37,7 @@ func TestStockIsRefilledAndUsed(t *testing.T) {
 	eventually(t, "the stock fills", func() bool { return s.provider.Live() == 2 })
 	_, err := s.client(tokenA).Run(deadline(t), sandboxclient.Code{Pool: "test", Language: "shell", Source: "true"})
 	require.NoError(t, err)
-	eventually(t, "a used sandbox is destroyed and replaced", func() bool { return s.provider.Live() == 2 && s.provider.Taken() == 3 })
+	eventually(t, "a used sandbox is destroyed and replaced", func() bool { return s.inStock() == 2 && s.provider.Live() == 2 && s.provider.Taken() == 3 })
 	// One that dies in stock is replaced too.
 	s.provider.Any().Die(processtest.OOM)
 	eventually(t, "a dead sandbox is replaced", func() bool { return s.provider.Live() == 2 && s.provider.Taken() == 4 })
