@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,6 +58,7 @@ func TestAnEndingThatCouldNotBeToldIsToldAgain(t *testing.T) {
 	a.replica.RefuseTells(1 << 30) // all of them, until it is taken back
 	a.provider.Any().Die(fateOOM)
 	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
+	eventually(t, "it was refused", func() bool { return strings.Contains(a.log.String(), "could not be told of an ending yet") })
 	require.False(t, a.replica.HasTold())
 	a.replica.RefuseTells(0)
 	eventually(t, "the others are told", a.replica.HasTold)
