@@ -34,16 +34,14 @@ type attachment struct {
 
 var errSuperseded = &wire.Error{Code: wire.CodeConflict, Reason: wire.ReasonSuperseded, Message: "another client attached to this exec"}
 
-func newAttachment(e *execution, out *channel.FrameWriter, s channel.Start) (*attachment, error) {
+// newAttachment makes an attachment that begins where the reader stands. It is nobody's
+// until execution.attach takes it.
+func newAttachment(e *execution, out *channel.FrameWriter, s channel.Start) *attachment {
 	a := &attachment{exec: e, name: s.Reader, out: out, ready: make(chan struct{}, 1)}
 	for fd, c := range map[wire.FD]wire.Credit{wire.Stdout: s.Stdout, wire.Stderr: s.Stderr} {
-		acked, end := e.output(fd).bounds()
-		if c.Acked < acked || c.Acked > end {
-			return nil, wire.Invalid(fd.String()+".acked", int64(end), "%s at offset %d is not available: %d to %d are", fd, c.Acked, acked, end)
-		}
 		a.sent[fd], a.limit[fd] = c.Acked, c.Limit
 	}
-	return a, nil
+	return a
 }
 
 func (e *execution) output(fd wire.FD) *output {
@@ -90,10 +88,15 @@ func (a *attachment) receive(in *channel.FrameReader) {
 	}
 }
 
+// handle takes one frame. What a superseded reader sent about input and output is
+// another's to say by then; the signals and the cancel that it had asked for still count.
 func (a *attachment) handle(f wire.Frame) error {
 	e := a.exec
 	switch f.Kind {
 	case wire.KindStdin, wire.KindStdinEnd:
+		if !e.isReader(a) {
+			return nil
+		}
 		if e.in == nil {
 			return wire.Invalid("program.stdin", 0, "input was sent, but the exec was started without stdin")
 		}
@@ -145,7 +148,7 @@ func (a *attachment) window(f wire.Frame) error {
 	}
 	a.limit[w.FD] = max(a.limit[w.FD], w.Limit) // a stale frame takes no credit back
 	a.mu.Unlock()
-	if err := a.exec.output(w.FD).ack(w.Acked); err != nil {
+	if err := a.exec.acknowledge(a, w.FD, w.Acked); err != nil {
 		return err
 	}
 	a.wake()
@@ -235,7 +238,10 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		at, limit := a.sent[fd], a.limit[fd]
 		a.mu.Unlock()
-		b, from := a.exec.output(fd).next(at, limit)
+		b, from, err := a.exec.output(fd).next(at, limit)
+		if err != nil {
+			return false, err
+		}
 		if from > at {
 			if err := a.sendGap(fd, from); err != nil {
 				return false, err
@@ -248,7 +254,7 @@ func (a *attachment) sendSome() (progress bool, err error) {
 		a.mu.Lock()
 		a.sent[fd] = at + uint64(len(b)) // before the write: its answer may be fast
 		a.mu.Unlock()
-		err := a.out.Queue(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b})
+		err = a.out.Queue(wire.Frame{Kind: fd.DataKind(), Offset: at, Payload: b})
 		a.exec.output(fd).giveBack(at)
 		if err != nil {
 			return false, err

@@ -260,12 +260,19 @@ func (e *execution) wake() {
 // maxPast bounds the superseded readers of which an exec remembers the name.
 const maxPast = 64
 
-// attach makes a the reader; the one before it is told that it was superseded. The
-// later one wins: neither a reader that was superseded already, and comes back over
-// another channel, nor the one that started the exec, if it was overtaken on its way
-// here, takes the place of another.
-func (e *execution) attach(a *attachment, started bool) {
+// attach makes a the reader, if there is what it wants to begin with; the one before it is
+// told that it was superseded. The later one wins: neither a reader that was superseded
+// already, and comes back over another channel, nor the one that started the exec, if it
+// was overtaken on its way here, takes the place of another.
+func (e *execution) attach(a *attachment, started bool) error {
 	e.mu.Lock()
+	// Together with the swap: what the reader before acknowledges later is not heard.
+	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
+		if acked, end := e.output(fd).bounds(); a.sent[fd] < acked || a.sent[fd] > end {
+			e.mu.Unlock()
+			return wire.Invalid(fd.String()+".acked", int64(end), "%s at offset %d is not available: %d to %d are", fd, a.sent[fd], acked, end)
+		}
+	}
 	old := e.reader
 	if old != nil && (started || a.name != "" && slices.Contains(e.past, a.name)) {
 		old = a
@@ -280,6 +287,25 @@ func (e *execution) attach(a *attachment, started bool) {
 		old.supersede()
 	}
 	a.wake()
+	return nil
+}
+
+// acknowledge drops output that a has, if a is still the reader: what it was owed, it may
+// give up, but not what another one is owed now.
+func (e *execution) acknowledge(a *attachment, fd wire.FD, offset uint64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reader != a {
+		return nil
+	}
+	return e.output(fd).ack(offset)
+}
+
+// isReader reports whether the output goes to a.
+func (e *execution) isReader(a *attachment) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reader == a
 }
 
 // ended returns the terminal event, or nil while there is none.

@@ -82,15 +82,14 @@ func (s *supervisor) serveExec(w http.ResponseWriter, r *http.Request) {
 	}
 	rc := http.NewResponseController(w)
 	out := channel.NewFrameWriter(w, rc.Flush)
-	a, err := newAttachment(e, out, st)
-	if err != nil {
+	a := newAttachment(e, out, st)
+	if err := e.attach(a, started); err != nil {
 		refuse(w, err)
 		return
 	}
 	if err := out.Queue(wire.JSONFrame(wire.KindResponse, 0, e.terms(started))); err != nil {
 		return // the channel broke: the exec goes on
 	}
-	e.attach(a, started)
 	go a.receive(in) // ends with this request's body
 	if err := a.send(r.Context()); err != nil {
 		_ = out.Write(wire.JSONFrame(wire.KindError, 0, asWire(err)))

@@ -183,18 +183,23 @@ func (o *output) close() {
 
 // next lends the bytes from offset on, below limit and at most one chunk. They stay
 // valid until giveBack(from). They start at from, which is larger than offset if a
-// ring has dropped what lies between.
-func (o *output) next(offset, limit uint64) (b []byte, from uint64) {
+// ring has dropped what lies between. What another reader has acknowledged is gone, and
+// asking for it is an error.
+func (o *output) next(offset, limit uint64) (b []byte, from uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if offset >= o.end {
-		return nil, offset
+		return nil, offset, nil
 	}
-	if o.ring {
-		offset = max(offset, o.base)
+	switch {
+	case offset >= o.base:
+	case o.ring:
+		offset = o.base
+	default:
+		return nil, offset, errSuperseded
 	}
 	if limit <= offset {
-		return nil, offset
+		return nil, offset, nil
 	}
 	i, in := (offset-o.base)/chunkSize, (offset-o.base)%chunkSize
 	b = o.chunks[i][in:]
@@ -202,7 +207,7 @@ func (o *output) next(offset, limit uint64) (b []byte, from uint64) {
 		b = b[:room]
 	}
 	o.lent = append(o.lent, o.base+i*chunkSize)
-	return b, offset
+	return b, offset, nil
 }
 
 // giveBack returns what next lent, by its first offset.

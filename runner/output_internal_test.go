@@ -24,10 +24,10 @@ func (o *output) write(v byte, n int) {
 func TestLentOutputStaysAsItIs(t *testing.T) {
 	o := newOutput("", &budget{})
 	o.write('a', chunkSize)
-	first, _ := o.next(0, chunkSize)
+	first, _, _ := o.next(0, chunkSize)
 	require.Len(t, first, chunkSize)
 	o.write('b', chunkSize)
-	second, _ := o.next(chunkSize, 2*chunkSize)
+	second, _, _ := o.next(chunkSize, 2*chunkSize)
 	o.giveBack(chunkSize)
 	require.NoError(t, o.ack(2*chunkSize-1)) // the first chunk goes
 	o.write('c', 2*chunkSize)
@@ -39,7 +39,7 @@ func TestLentOutputStaysAsItIs(t *testing.T) {
 	require.Len(t, o.spare, 2)
 	o.write('d', chunkSize)
 	require.Len(t, o.spare, 1, "one is used again")
-	kept, _ := o.next(3*chunkSize, 3*chunkSize+1)
+	kept, _, _ := o.next(3*chunkSize, 3*chunkSize+1)
 	require.Equal(t, []byte{'c'}, kept, "what is kept is as it was")
 }
 

@@ -36,9 +36,9 @@ func (s *supervisor) rehearse(lang string) {
 	ctx, cancel := context.WithTimeout(context.Background(), rehearsalTimeout)
 	defer cancel()
 	credit := wire.Credit{Limit: wire.MaxData}
-	a, err := newAttachment(e, channel.NewFrameWriter(io.Discard, func() error { return nil }), channel.Start{Stdout: credit, Stderr: credit})
+	a := newAttachment(e, channel.NewFrameWriter(io.Discard, func() error { return nil }), channel.Start{Stdout: credit, Stderr: credit})
+	err := e.attach(a, true)
 	if err == nil {
-		e.attach(a, true)
 		err = errors.Join(a.handle(wire.Frame{Kind: wire.KindDone}), a.send(ctx)) // confirmed as soon as it is told
 	}
 	if err != nil {
