@@ -55,7 +55,7 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 	b := &budget{limit: uint64(prog.OutputLimit)}
 	e := &execution{
 		id: id, sup: s, pid: p.pid, spare: p.spare, started: p.started, kills: kills, scratch: c.scratch, budget: b,
-		out: newOutput(prog.Retention, b), err: newOutput(prog.Retention, b), gone: make(chan struct{}),
+		out: newOutput(prog.Retention, b, s.retained), err: newOutput(prog.Retention, b, s.retained), gone: make(chan struct{}),
 	}
 	b.over = func() { e.kill(wire.ReasonOutputLimit, "") }
 	if prog.Stdin {
@@ -282,12 +282,30 @@ func (e *execution) attach(a *attachment, started bool) error {
 	if old != nil && old.name != "" && old.name != e.reader.name {
 		e.past = append(e.past[max(0, len(e.past)-maxPast+1):], old.name)
 	}
+	if e.reader == a {
+		e.setRead(true)
+	}
 	e.mu.Unlock()
 	if old != nil {
 		old.supersede()
 	}
 	a.wake()
 	return nil
+}
+
+// detach notes that a's stream has ended. a stays the one that others have come after.
+func (e *execution) detach(a *attachment) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reader == a {
+		e.setRead(false)
+	}
+}
+
+// setRead notes for both outputs whether there is a reader. mu is held.
+func (e *execution) setRead(read bool) {
+	e.out.setRead(read)
+	e.err.setRead(read)
 }
 
 // acknowledge drops output that a has, if a is still the reader: what it was owed, it may

@@ -87,6 +87,7 @@ func (s *supervisor) serveExec(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	defer e.detach(a)
 	if err := out.Queue(wire.JSONFrame(wire.KindResponse, 0, e.terms(started))); err != nil {
 		return // the channel broke: the exec goes on
 	}

@@ -17,9 +17,6 @@ const (
 	// with all headers, just fits a pipe: the rest of a larger one would travel alone,
 	// through every hop to the broker.
 	chunkSize = wire.MaxData - 128
-	// maxSpareChunks bounds the memory that is kept to be used again: what a fast reader
-	// leaves unread. New memory means page faults, which are dear in gVisor.
-	maxSpareChunks = 4
 	// strayTimeout bounds the wait for the end of an output whose program, and
 	// everything it started, is dead.
 	strayTimeout = 2 * time.Second
@@ -77,22 +74,24 @@ func (b *budget) exceeded() bool { return b.limit > 0 && b.used.Load() > b.limit
 // acknowledged offset to what has been read so far. As a ring it keeps the newest
 // bytes instead, whether they are acknowledged or not, and the program never waits.
 type output struct {
-	room   chan struct{} // signalled, with room for one, when bytes are acknowledged
+	room   chan struct{} // signalled, with room for one, when there may be space again
 	ring   bool
 	budget *budget
+	memory *retained
 
-	mu     sync.Mutex // guards the rest
-	chunks [][]byte   // full chunks but the last; the first one starts at base
-	base   uint64     // offset of the first chunk's first byte
-	end    uint64     // offset after the last byte
-	acked  uint64     // the reader wants nothing below it
-	lent   []uint64   // first offsets of chunks of which bytes are being sent
-	spare  [][]byte   // memory of dropped chunks, at most maxSpareChunks
-	closed bool       // nothing more will come
+	mu      sync.Mutex // guards the rest
+	chunks  [][]byte   // full chunks but the last; the first one starts at base
+	base    uint64     // offset of the first chunk's first byte
+	end     uint64     // offset after the last byte
+	acked   uint64     // the reader wants nothing below it
+	read    bool       // there is a reader
+	lent    []uint64   // first offsets of chunks whose memory is in use elsewhere
+	closed  bool       // nothing more will come
+	dropped bool       // nobody wants any of it any more
 }
 
-func newOutput(retention wire.Retention, b *budget) *output {
-	return &output{room: make(chan struct{}, 1), ring: retention == wire.RetainNewest, budget: b}
+func newOutput(retention wire.Retention, b *budget, m *retained) *output {
+	return &output{room: make(chan struct{}, 1), ring: retention == wire.RetainNewest, budget: b, memory: m}
 }
 
 // fill reads r to its end, or until stop is closed, and calls wake after each
@@ -129,14 +128,14 @@ func (o *output) fill(r *os.File, exited *atomic.Bool, stop <-chan struct{}, wak
 }
 
 // space returns free memory behind the last byte, or nil when channel.Retention is
-// reached. A ring makes room.
+// reached or the sandbox has no more. A ring makes room.
 func (o *output) space() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.ring && o.end-o.base >= channel.Retention && len(o.chunks) > 1 {
 		o.dropFirst()
 	}
-	if !o.ring && o.end-o.acked >= channel.Retention {
+	if o.dropped || !o.ring && o.end-o.acked >= channel.Retention {
 		return nil
 	}
 	if n := len(o.chunks); n > 0 {
@@ -144,25 +143,70 @@ func (o *output) space() []byte {
 			return last[len(last):cap(last)]
 		}
 	}
-	var chunk []byte
-	if n := len(o.spare); n > 0 {
-		chunk, o.spare = o.spare[n-1], o.spare[:n-1]
-	} else {
-		chunk = make([]byte, 0, chunkSize)
+	chunk := o.newChunk()
+	if chunk == nil {
+		return nil
 	}
 	o.chunks = append(o.chunks, chunk)
 	return chunk[:chunkSize]
 }
 
-// dropFirst drops the oldest chunk. Its memory is used again unless it is being sent.
-// mu is held.
+// newChunk returns memory that the sandbox still has, or that is due to this output. A
+// ring gives up its own for it. mu is held.
+func (o *output) newChunk() []byte {
+	if !o.ring {
+		return o.memory.take(o.isDue(), o.room)
+	}
+	for {
+		if chunk := o.memory.take(o.isDue(), nil); chunk != nil {
+			return chunk
+		}
+		o.dropFirst() // it has some: else one would be due
+	}
+}
+
+// isDue reports whether the output may have one more chunk whatever the others have. mu
+// is held.
+func (o *output) isDue() bool {
+	if o.read {
+		return len(o.chunks) < leastRead
+	}
+	return len(o.chunks) < leastKept
+}
+
+// setRead notes whether there is a reader.
+func (o *output) setRead(read bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.read = read
+	nudge(o.room) // more is due to an output with a reader
+}
+
+// dropFirst drops the oldest chunk. Its memory is used again unless it is in use. mu is
+// held.
 func (o *output) dropFirst() {
-	if len(o.spare) < maxSpareChunks && !slices.Contains(o.lent, o.base) {
-		o.spare = append(o.spare, o.chunks[0][:0])
+	chunk := o.chunks[0]
+	if slices.Contains(o.lent, o.base) {
+		chunk = nil
 	}
 	o.chunks[0] = nil
 	o.chunks = o.chunks[1:]
 	o.base += chunkSize
+	o.memory.put(chunk)
+}
+
+// drop gives all memory back: the exec is forgotten.
+func (o *output) drop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.chunks); n > 0 && !o.closed { // fill may be writing to it
+		o.lent = append(o.lent, o.base+uint64(n-1)*chunkSize)
+	}
+	for len(o.chunks) > 0 {
+		o.dropFirst()
+	}
+	o.base, o.dropped = o.end, true
+	o.memory.leave(o.room)
 }
 
 // commit makes the first n bytes of the space part of the output. Only fill
@@ -170,6 +214,9 @@ func (o *output) dropFirst() {
 func (o *output) commit(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.dropped {
+		return
+	}
 	last := len(o.chunks) - 1
 	o.chunks[last] = o.chunks[last][:len(o.chunks[last])+n]
 	o.end += uint64(n)
@@ -198,7 +245,7 @@ func (o *output) next(offset, limit uint64) (b []byte, from uint64, err error) {
 	default:
 		return nil, offset, errSuperseded
 	}
-	if limit <= offset {
+	if limit <= offset || offset == o.end {
 		return nil, offset, nil
 	}
 	i, in := (offset-o.base)/chunkSize, (offset-o.base)%chunkSize
@@ -250,13 +297,10 @@ func (o *output) ack(offset uint64) error {
 		return nil
 	}
 	o.acked = offset
-	// The last chunk stays while it has room: fill may be writing to it.
-	for !o.ring && len(o.chunks) > 1 && o.base+chunkSize <= offset {
+	// Full chunks alone: fill may be writing to the last one while it has room.
+	for !o.ring && o.base+chunkSize <= offset {
 		o.dropFirst()
 	}
-	select {
-	case o.room <- struct{}{}:
-	default:
-	}
+	nudge(o.room)
 	return nil
 }

@@ -22,7 +22,7 @@ func (o *output) write(v byte, n int) {
 // Memory that is being sent is not used again, whoever acknowledges what is in it: a
 // reader that was superseded may still be at it.
 func TestLentOutputStaysAsItIs(t *testing.T) {
-	o := newOutput("", &budget{})
+	o := newOutput("", &budget{}, newRetained(maxRetained))
 	o.write('a', chunkSize)
 	first, _, _ := o.next(0, chunkSize)
 	require.Len(t, first, chunkSize)
@@ -36,9 +36,9 @@ func TestLentOutputStaysAsItIs(t *testing.T) {
 
 	o.giveBack(0)
 	require.NoError(t, o.ack(3*chunkSize)) // two chunks that nobody has
-	require.Len(t, o.spare, 2)
+	require.Len(t, o.memory.free, 2)
 	o.write('d', chunkSize)
-	require.Len(t, o.spare, 1, "one is used again")
+	require.Len(t, o.memory.free, 1, "one is used again")
 	kept, _, _ := o.next(3*chunkSize, 3*chunkSize+1)
 	require.Equal(t, []byte{'c'}, kept, "what is kept is as it was")
 }

@@ -17,7 +17,8 @@ func readerAt(e *execution, name string, offset uint64) *attachment {
 }
 
 func TestAcknowledgementsAfterTheSwap(t *testing.T) {
-	e := &execution{out: newOutput("", &budget{}), err: newOutput("", &budget{})}
+	m := newRetained(maxRetained)
+	e := &execution{out: newOutput("", &budget{}, m), err: newOutput("", &budget{}, m)}
 	e.out.write('a', 10*chunkSize)
 	a, b := readerAt(e, "a", 0), readerAt(e, "b", 4*chunkSize)
 	require.NoError(t, e.attach(a, true))
@@ -41,7 +42,7 @@ func TestAcknowledgementsAfterTheSwap(t *testing.T) {
 }
 
 func TestOutputThatIsGoneIsAnError(t *testing.T) {
-	o := newOutput("", &budget{})
+	o := newOutput("", &budget{}, newRetained(maxRetained))
 	o.write('a', 3*chunkSize)
 	require.NoError(t, o.ack(2*chunkSize))
 	_, _, err := o.next(chunkSize, 3*chunkSize)

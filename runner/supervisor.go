@@ -22,6 +22,7 @@ type supervisor struct {
 	opts     Options
 	identity *channel.Identity
 	reaper   *reaper
+	retained *retained
 
 	renice   bool // a spare starts with a low priority
 	priority int  // of programs
@@ -45,7 +46,7 @@ type supervisor struct {
 }
 
 func newSupervisor(o Options) *supervisor {
-	s := &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), begun: make(chan struct{}, 1), execs: map[string]*execution{}, nurseries: map[string]*nursery{}}
+	s := &supervisor{opts: o, identity: channel.NewIdentity(), reaper: newReaper(), retained: newRetained(maxRetained), begun: make(chan struct{}, 1), execs: map[string]*execution{}, nurseries: map[string]*nursery{}}
 	var err error
 	s.priority, err = ownPriority()
 	s.renice = err == nil && canRenice()
@@ -143,6 +144,8 @@ func (s *supervisor) forget(e *execution) {
 		delete(s.execs, e.id)
 		s.over = append(s.over[max(0, len(s.over)-maxOver+1):], e.id)
 		close(e.gone)
+		e.out.drop()
+		e.err.drop()
 	}
 }
 
@@ -195,7 +198,7 @@ func (s *supervisor) busy() bool {
 func (s *supervisor) status() channel.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := channel.Status{Boot: s.identity.Boot(), Bound: s.bound != nil, Execs: len(s.execs)}
+	st := channel.Status{Boot: s.identity.Boot(), Bound: s.bound != nil, Execs: len(s.execs), Retained: s.retained.bytes()}
 	for lang, n := range s.nurseries {
 		if st.Spares == nil {
 			st.Spares = map[string]channel.Spare{}

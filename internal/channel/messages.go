@@ -7,7 +7,8 @@ import (
 )
 
 // Retention bounds what a runner keeps of one output until it is acknowledged, in
-// bytes. At the bound the program's next write waits: nothing is lost.
+// bytes. At the bound the program's next write waits: nothing is lost. Of all outputs
+// together it keeps less than so much of each.
 const Retention = 2 << 20
 
 // PipeSize is what the pipe of one output can hold besides, in bytes.
@@ -94,10 +95,12 @@ type Started struct {
 
 // Status describes the runner, for diagnosis.
 type Status struct {
-	Boot    string `json:"boot"`
-	Bound   bool   `json:"bound"`
-	Execs   int    `json:"execs"`
-	Version string `json:"version"`
+	Boot  string `json:"boot"`
+	Bound bool   `json:"bound"`
+	Execs int    `json:"execs"`
+	// Retained is the memory that output has which was not acknowledged, in bytes.
+	Retained int64  `json:"retained"`
+	Version  string `json:"version"`
 	// Languages are the names of those whose interpreter the sandbox has.
 	Languages []string `json:"languages"`
 	// Spares tells of the interpreters that are started ahead, by language.
