@@ -76,7 +76,7 @@ func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	if !c.find(l) || l.spareBare != "" && c.argv[0] != l.spareBare {
 		return nil, errNoInterpreter
 	}
-	c.argv = append(append(c.argv, l.flags...), filepath.Join(c.dir, l.script))
+	c.argv = append(append(c.argv, l.flags...), l.script)
 	sp = &spare{
 		language: lang, mark: mark, path: c.path, began: time.Now(),
 		status: make(chan exitStatus, 1), dead: make(chan struct{}), taken: make(chan struct{}),
@@ -94,10 +94,14 @@ func (s *supervisor) startSpare(lang, mark string) (sp *spare, err error) {
 	for _, name := range w.watched {
 		sp.watch(name)
 	}
+	script := &c.argv[len(c.argv)-1]
 	if w.dir != "" {
+		// What it would make of the script's name in the workspace.
+		if *script, err = filepath.EvalSymlinks(c.dir); err != nil {
+			return nil, err
+		}
+		*script = filepath.Join(*script, l.script)
 		c.dir = w.dir
-	} else {
-		c.argv[len(c.argv)-1] = l.script
 	}
 	files, err := sp.descriptors(w.archive)
 	defer func() {

@@ -15,6 +15,12 @@
   }
   const siblings = module.parent ? module.parent.children : [];
   if (siblings.includes(module)) siblings.splice(siblings.indexOf(module), 1);
+  // Another list with the same content: Node is going through the present one.
+  const preloads = Object.getOwnPropertyDescriptor(process, '_preload_modules');
+  if (preloads) {
+    preloads.value = preloads.value.filter((name) => name !== '/proc/self/environ');
+    Object.defineProperty(process, '_preload_modules', preloads);
+  }
   // A worker thread of a program that was handed over requires this once more.
   if (process.env.SANDBOX_SPARE === undefined) return;
   delete process.env.SANDBOX_SPARE;
