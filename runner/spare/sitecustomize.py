@@ -224,6 +224,11 @@ def _wait():
     settled = not any(writable(place) for place in sys.path if place)
     # As the interpreter calls it: it makes the path absolute since 3.9.
     script = os.path.join(os.getcwd(), "main.py") if sys.version_info >= (3, 9) else "main.py"
+    # The mark is the last variable that an interpreter is given. What is behind it came at
+    # the start: in the C locale CPython sets LC_CTYPE.
+    names = list(os.environb)
+    added = names[names.index(b"SANDBOX_EXEC_ID") + 1:]
+    preloaded = False
     tidy()
     try:
         send(seen)
@@ -232,6 +237,7 @@ def _wait():
             fields = body[1:].split(b"\0")
             if body[:1] != b"P":
                 break
+            preloaded = True
             try:
                 __import__(os.fsdecode(fields[0]))
                 tidy()
@@ -243,7 +249,9 @@ def _wait():
 
     # The hand-over: see handOver in Go.
     takes_stdin = fields.pop(0) == b"1"
-    fields.pop(0)  # the working directory, which it has already
+    directory = fields.pop(0)
+    if preloaded:  # and perhaps taken elsewhere
+        os.chdir(directory)
     lists = []
     for _ in range(3):
         n = int(fields.pop(0))
@@ -255,6 +263,9 @@ def _wait():
     for entry in assign:
         name, _, value = entry.partition(b"=")
         os.environb[name] = value
+    for name in added:  # it comes last there, too
+        if name in os.environb:
+            os.environb[name] = os.environb.pop(name)
     args = [os.fsdecode(a) for a in args]
     sys.argv += args
     if hasattr(sys, "orig_argv"):
