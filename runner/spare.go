@@ -146,8 +146,8 @@ func (n *nursery) run() {
 		n.mu.Lock()
 		n.failed = true
 		n.mu.Unlock()
-		if errors.Is(err, errNoInterpreter) {
-			return
+		if errors.Is(err, errNoInterpreter) || errors.Is(err, errWorkspaceOnPath) {
+			return // it would be so again
 		}
 		if !n.rest(pause) {
 			return

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,6 +100,11 @@ func (sp *spare) watch(path string) {
 	}
 	sp.watched = append(sp.watched, watched{path: path, there: there})
 }
+
+// errWorkspaceOnPath says that a start depends on the directory that scripts are written
+// to. A spare could not tell a script from a module that a program has put there.
+var errWorkspaceOnPath = errors.New("the workspace is on sys.path before the script's directory is added: " +
+	"take it, or an empty entry, out of the image's PYTHONPATH; programs find what is beside them without it")
 
 // canAppear reports whether a program could make a file of that name.
 func canAppear(path string) bool {

@@ -82,9 +82,13 @@ func (sp *spare) awaitHello() error {
 		return fmt.Errorf("the interpreter did not start: %w", err)
 	}
 	for name := range bytes.SplitSeq(b, []byte{0}) {
-		if len(name) > 0 {
-			sp.watch(string(name))
+		if len(name) == 0 {
+			continue
 		}
+		if st, err := os.Stat(string(name)); err == nil && os.SameFile(st, sp.dir) {
+			return errWorkspaceOnPath
+		}
+		sp.watch(string(name))
 	}
 	sp.noise = sp.written()
 	return nil
