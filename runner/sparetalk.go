@@ -18,7 +18,7 @@ import (
 
 // What goes over a spare's socket: a length of four bytes, big endian, then fields
 // with a NUL between them. To the spare the first byte says what it is. Bash, which
-// has no NUL in its strings, gets fields with a NUL after each, and nothing else.
+// has no NUL in its strings, gets a record of bashRecord instead.
 const (
 	talkPreload = 'P' // a module to import; the answer is empty or the problem
 	talkRun     = 'R' // the hand-over; there is no answer
@@ -33,6 +33,9 @@ const (
 	maxAnswer = 1 << 20
 	// maxProblem bounds what is repeated of a module's complaint, in bytes.
 	maxProblem = 300
+	// bashRecord is what a spare bash gets: the exec's ID, filled up with spaces, and
+	// whether there is input. spare.sh knows its length.
+	bashRecord = "%-64s%s"
 )
 
 // preloadError says why a module is not imported ahead.
@@ -43,7 +46,7 @@ func (e *preloadError) Error() string { return fmt.Sprintf("preload %s: %s", e.m
 func (sp *spare) send(kind byte, fields ...string) error {
 	body := strings.Join(fields, "\x00")
 	if languages[sp.language].spareBare != "" {
-		return sp.write([]byte(body + "\x00"))
+		return sp.write([]byte(fmt.Sprintf(bashRecord, fields[0], fields[1])))
 	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)+1))
 	return sp.write(append(append(b, kind), body...))

@@ -7,12 +7,14 @@ _spare() {
   exec 101<&-                                              # this file
   unset BASH_ENV
   printf '\0\0\0\0' >&100                                  # spareControl in Go
-  IFS= read -r -d '' -u 100 SANDBOX_EXEC_ID || exit 0      # the runner has ended
-  local input
-  IFS= read -r -d '' -u 100 input || exit 0
-  if [ "$input" = 1 ]; then
+  local record
+  # By length it is one system call; up to a delimiter it would be one for each byte.
+  IFS= read -r -N 65 -u 100 record || exit 0               # the runner has ended
+  if [ "${record:64}" = 1 ]; then
     exec 0<&102
   fi
+  SANDBOX_EXEC_ID=${record:0:64}
+  SANDBOX_EXEC_ID=${SANDBOX_EXEC_ID%% *}
   exec 100<&- 102<&-
   unset -f _spare
   SECONDS=0
