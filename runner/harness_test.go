@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/internal/processtest"
 	"github.com/sandbox-broker/sandbox-broker/runner"
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
@@ -120,6 +121,7 @@ func startRunnerIn(t testing.TB, dir, name string, env ...string) *sandbox {
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()
+		processtest.EndAllIn(dir)
 		if t.Failed() || strings.Contains(s.log.String(), "DATA RACE") {
 			t.Errorf("the runner's log:\n%s", s.log)
 		}

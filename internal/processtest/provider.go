@@ -255,6 +255,7 @@ func (s *Sandbox) stop() {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()
 		s.cmd = nil
+		EndAllIn(s.dir)
 	}
 }
 
