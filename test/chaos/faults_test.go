@@ -45,7 +45,12 @@ func (s *suite) strike(step Step) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	targets, what, err := s.make(ctx, step)
-	f.Until, f.Targets = time.Now(), targets
+	f.Until = time.Now()
+	if step.Kind == Drain || step.Kind == RestartContainerd {
+		f.Pods = targets
+	} else {
+		f.Targets = targets
+	}
 	took := f.Until.Sub(f.At).Round(time.Millisecond)
 	switch {
 	case errors.Is(err, errNoTarget):
@@ -74,8 +79,8 @@ func (s *suite) brokerOf(step Step) string {
 	return ""
 }
 
-// make makes a fault. It returns the claims it is on, for a fault on pods, and what it
-// struck.
+// make makes a fault. It returns the claims it is on, for a fault on sandboxes, or the pods,
+// for one on whatever is there, and what it struck.
 func (s *suite) make(ctx context.Context, step Step) (targets []string, what string, err error) {
 	one := s.one(step)
 	switch step.Kind {

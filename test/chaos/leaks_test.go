@@ -19,6 +19,9 @@ import (
 	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 )
 
+// claimLabel is what a pod has of the claim that it was adopted for: its UID.
+const claimLabel = "agents.x-k8s.io/claim-uid"
+
 const (
 	// goroutines and descriptors are the names of a process's metrics.
 	goroutines, descriptors = "go_goroutines", "process_open_fds"

@@ -4,10 +4,13 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,35 +46,34 @@ func (s *suite) restarted(ctx context.Context, name string) (said string, err er
 // after it and were ended.
 var hungShim = regexp.MustCompile(`a shim that hung, of pod (\S+)`)
 
-// restartContainerd is on the pods whose shims hung: that is gVisor's doing, and a fault on
-// them like any other.
-func (s *suite) restartContainerd(ctx context.Context) (targets []string, what string, err error) {
-	var pods corev1.PodList
-	if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
-		return nil, "", fmt.Errorf("listing the pods: %w", err)
+// restartContainerd is on the pods whose shims hung, which it returns: that is gVisor's
+// doing, and a fault on them like any other.
+func (s *suite) restartContainerd(ctx context.Context) (hung []string, what string, err error) {
+	names := map[string]string{} // of pods, by UID
+	note := func() error {
+		var pods corev1.PodList
+		if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("listing the pods: %w", err)
+		}
+		for i := range pods.Items {
+			names[string(pods.Items[i].UID)] = pods.Items[i].Name
+		}
+		return nil
 	}
-	claims, err := s.claims(ctx)
-	if err != nil {
+	if err := note(); err != nil {
 		return nil, "", err
 	}
 	said, err := s.restarted(ctx, "containerd")
+	err = errors.Join(err, note())
 	for _, m := range hungShim.FindAllStringSubmatch(said, -1) {
-		for i := range pods.Items {
-			if string(pods.Items[i].UID) != m[1] {
-				continue
-			}
-			for j := range claims {
-				if podOf(&claims[j]) == pods.Items[i].Name {
-					targets = append(targets, claims[j].Name)
-				}
-			}
-		}
+		hung = append(hung, names[m[1]])
 	}
-	return targets, fmt.Sprintf("containerd, %d shims hung", len(hungShim.FindAllString(said, -1))), err
+	return hung, fmt.Sprintf("containerd, %d shims hung", len(hung)), err
 }
 
-// drain cordons the node, evicts every sandbox on it, and uncordons it.
-func (s *suite) drain(ctx context.Context) (targets []string, what string, err error) {
+// drain cordons the node, evicts every sandbox on it, and uncordons it. It returns the pods
+// that were on it.
+func (s *suite) drain(ctx context.Context) (evicted []string, what string, err error) {
 	var nodes corev1.NodeList
 	if err := s.k8s.List(ctx, &nodes); err != nil || len(nodes.Items) != 1 {
 		return nil, "", fmt.Errorf("%d nodes: %w", len(nodes.Items), err)
@@ -80,23 +82,11 @@ func (s *suite) drain(ctx context.Context) (targets []string, what string, err e
 	if err := s.cordon(ctx, node, true); err != nil {
 		return nil, "", err
 	}
-	evicted, err := s.evictAll(ctx, node)
-	// A claim may have been given one of the pods just before it went.
-	claims, listing := s.claims(ctx)
-	for i := range claims {
-		if evicted[podOf(&claims[i])] != "" {
-			targets = append(targets, claims[i].Name)
-		}
+	evicted, err = s.evictAll(ctx, node)
+	if err := errors.Join(err, s.cordon(ctx, node, false)); err != nil {
+		return evicted, node, err
 	}
-	for _, claim := range evicted {
-		targets = append(targets, claim)
-	}
-	for _, again := range []error{err, listing, s.cordon(ctx, node, false)} {
-		if again != nil {
-			return targets, node, again
-		}
-	}
-	return targets, fmt.Sprintf("%s, %d pods", node, len(evicted)), s.serves(ctx, time.Now())
+	return evicted, fmt.Sprintf("%s, %d pods", node, len(evicted)), s.serves(ctx, time.Now())
 }
 
 // serves waits until a sandbox is ready that has become so since a moment. The warm pool
@@ -126,18 +116,14 @@ func (s *suite) cordon(ctx context.Context, node string, unschedulable bool) err
 }
 
 // evictAll evicts the sandboxes' pods and waits until they are gone. One that the node
-// cannot get rid of does not hold it up for longer than evictedWithin. It returns the
-// pods with the claims that they were of, "-" for none.
-func (s *suite) evictAll(ctx context.Context, node string) (map[string]string, error) {
-	evicted := map[string]string{}
+// cannot get rid of does not hold it up for longer than evictedWithin. It returns all that
+// it evicted.
+func (s *suite) evictAll(ctx context.Context, node string) ([]string, error) {
+	evicted := map[string]bool{}
 	slow := ""
 	err := until(ctx, evictedWithin, "no sandbox is left on "+node, func() error {
 		var pods corev1.PodList
 		if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
-			return err
-		}
-		claims, err := s.claimNames(ctx)
-		if err != nil {
 			return err
 		}
 		var going []string
@@ -148,11 +134,7 @@ func (s *suite) evictAll(ctx context.Context, node string) (map[string]string, e
 				continue
 			}
 			going = append(going, pod.Name)
-			if name := claims[pod.Labels[claimLabel]]; name != "" {
-				evicted[pod.Name] = name
-			} else if evicted[pod.Name] == "" {
-				evicted[pod.Name] = "-"
-			}
+			evicted[pod.Name] = true
 			if !pod.DeletionTimestamp.IsZero() {
 				continue
 			}
@@ -170,18 +152,5 @@ func (s *suite) evictAll(ctx context.Context, node string) (map[string]string, e
 		s.t.Logf("the node has not got rid of %s yet", slow)
 		err = nil
 	}
-	return evicted, err
-}
-
-// claimLabel is what a pod has of the claim that it was adopted for: its UID.
-const claimLabel = "agents.x-k8s.io/claim-uid"
-
-// claimNames are the names of the suite's claims by UID.
-func (s *suite) claimNames(ctx context.Context) (map[string]string, error) {
-	claims, err := s.claims(ctx)
-	names := map[string]string{}
-	for i := range claims {
-		names[string(claims[i].UID)] = claims[i].Name
-	}
-	return names, err
+	return slices.Sorted(maps.Keys(evicted)), err
 }

@@ -51,6 +51,7 @@ type Fault struct {
 	Step
 	At, Until time.Time // from the first blow until it was made good
 	Targets   []string  // claims, of faults on a pod
+	Pods      []string  // of faults on whoever had them
 	Broker    string    // of faults on one broker
 }
 

@@ -66,6 +66,10 @@ func (s *suite) resolve() {
 			s.evidence.Abandoned++
 		}
 	}
+	for i := range s.evidence.Faults {
+		f := &s.evidence.Faults[i]
+		f.Targets = append(f.Targets, s.ledger.of(f.Pods)...)
+	}
 	s.evidence.Told = maps.Clone(s.notes.told)
 	s.evidence.Twice = append(s.evidence.Twice, s.notes.twice...)
 	s.problems = append(s.problems, s.notes.dead...)

@@ -64,6 +64,8 @@ pools:
 //	clients ── front ──▶ brokers ── each one's back ──▶ API server
 type site struct {
 	k8s     client.Client
+	config  *rest.Config // of k8s
+	ledger  *ledger
 	project string // the checkout whose cluster it is
 	front   *cutproxy.Proxy
 	brokers []*brokerProcess
@@ -81,7 +83,7 @@ func newSite(t *testing.T, seed uint64) *site {
 	t.Helper()
 	config, err := kube.Config("")
 	require.NoError(t, err, "no cluster: run `make cluster-up`")
-	s := &site{k8s: kubernetes(t, config), notes: newNotes(), project: filepath.Dir(filepath.Dir(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))}
+	s := &site{k8s: kubernetes(t, config), config: config, notes: newNotes(), project: filepath.Dir(filepath.Dir(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))}
 	logs := filepath.Join(root(), "bin", "chaos")
 	require.NoError(t, os.MkdirAll(logs, 0o755))
 	dir := t.TempDir()

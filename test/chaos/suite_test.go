@@ -146,6 +146,10 @@ func run(t *testing.T, set settings) {
 	ctx := t.Context()
 	before := ourselves()
 	s := &suite{t: t, site: newSite(t, set.seed), settings: set, leases: map[string]*sandboxclient.Lease{}}
+	noting, stop := context.WithCancel(ctx)
+	defer stop()
+	var stopped func()
+	s.ledger, stopped = newLedger(noting, t, s.config, s.k8s)
 	require.NoError(t, s.settle(ctx))
 	base, err := s.atRest(ctx)
 	require.NoError(t, err)
@@ -153,6 +157,8 @@ func run(t *testing.T, set settings) {
 	s.storm(ctx)
 	s.massCut(ctx)
 	s.leftovers(ctx, base)
+	stop()
+	stopped()
 	s.front.Close()
 	for _, b := range s.brokers {
 		b.back.Close()
