@@ -9,11 +9,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	extensionsv1beta1 "sigs.k8s.io/agent-sandbox/extensions/api/v1beta1"
 )
@@ -28,6 +30,7 @@ type ledger struct {
 // newLedger watches the suite's claims until ctx ends; wait returns when it has stopped.
 func newLedger(ctx context.Context, t *testing.T, config *rest.Config, k8s client.Client) (l *ledger, wait func()) {
 	t.Helper()
+	ctrllog.SetLogger(logr.Discard())
 	l = &ledger{claims: map[string]map[string]bool{}}
 	watch, err := cache.New(config, cache.Options{Scheme: k8s.Scheme(), DefaultNamespaces: map[string]cache.Config{namespace: {}}})
 	require.NoError(t, err)
