@@ -59,6 +59,7 @@ func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
 		"an end of its own is no news":          testEndIsNoDeath,
 		"a cancelled take leaves nothing":       testCancelledTake,
 		"a sandbox ends at its end":             testUntil,
+		"an end can be moved":                   testExtend,
 		"sandboxes are told apart":              testDistinct,
 		"a dial to an ended sandbox is refused": testDialEnded,
 		"another broker takes a sandbox up":     testReopen,
@@ -73,7 +74,7 @@ func Provider(t *testing.T, newSubject func(t *testing.T) Subject) {
 
 func (s Subject) take(ctx context.Context, t *testing.T, life time.Duration) broker.Sandbox {
 	t.Helper()
-	sb, err := s.Provider.Take(ctx, broker.TakeRequest{Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(life)})
+	sb, err := s.Provider.Take(ctx, broker.TakeRequest{Owner: "conformance", Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(life)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -240,7 +241,7 @@ func testCancelledTake(ctx context.Context, t *testing.T, s Subject) {
 	require.NoError(t, err)
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = s.Provider.Take(cancelled, broker.TakeRequest{Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(time.Minute)})
+	_, err = s.Provider.Take(cancelled, broker.TakeRequest{Owner: "conformance", Pool: s.Pool, WarmPool: s.WarmPool, Until: time.Now().Add(time.Minute)})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
 		after, err := s.Provider.List(ctx)
@@ -250,6 +251,12 @@ func testCancelledTake(ctx context.Context, t *testing.T, s Subject) {
 
 func testUntil(ctx context.Context, t *testing.T, s Subject) {
 	sb := s.take(ctx, t, 2*time.Second)
+	s.awaitGone(ctx, t, sb, patience)
+}
+
+func testExtend(ctx context.Context, t *testing.T, s Subject) {
+	sb := s.take(ctx, t, time.Hour)
+	require.NoError(t, sb.Extend(ctx, time.Now().Add(2*time.Second)))
 	s.awaitGone(ctx, t, sb, patience)
 }
 

@@ -46,7 +46,8 @@ func (e *preloadError) Error() string { return fmt.Sprintf("preload %s: %s", e.m
 func (sp *spare) send(kind byte, fields ...string) error {
 	body := strings.Join(fields, "\x00")
 	if languages[sp.language].spareBare != "" {
-		return sp.write([]byte(fmt.Sprintf(bashRecord, fields[0], fields[1])))
+		id, input := fields[0], strings.Join(fields[1:], "")
+		return sp.write(fmt.Appendf(nil, bashRecord, id, input))
 	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)+1))
 	return sp.write(append(append(b, kind), body...))

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-broker/sandbox-broker/broker/agentsandbox"
 	"github.com/sandbox-broker/sandbox-broker/conformance"
 	"github.com/sandbox-broker/sandbox-broker/internal/kube"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 func podByName(name string) *corev1.Pod {
@@ -67,6 +68,40 @@ func TestProviderConformance(t *testing.T) {
 	claims, err := claimsOf(within(t, time.Minute), "e2e-conformance")
 	require.NoError(t, err)
 	require.Empty(t, claims)
+}
+
+// What another replica owns by now is not ended, nor moved, and its owner ends it.
+func TestWhatAnotherReplicaOwnsIsLeftAlone(t *testing.T) {
+	const instance = "e2e-owners"
+	config, err := kube.Config("")
+	require.NoError(t, err)
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	ctx := within(t, 2*time.Minute)
+	p, err := agentsandbox.New(ctx, life, agentsandbox.Options{Config: config, Namespace: namespace, Instance: instance})
+	require.NoError(t, err)
+	old, err := p.Take(ctx, broker.TakeRequest{Owner: "a", Pool: "owners", WarmPool: warmPool, Until: time.Now().Add(5 * time.Minute)})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, old.End(within(t, time.Minute))) })
+	now, err := p.Find(ctx, old.ID().Name)
+	require.NoError(t, err)
+	require.NoError(t, p.TakeOver(ctx, now, "b"))
+
+	require.ErrorIs(t, p.EndOwned(ctx, old, "a"), wire.ErrConflict)
+	require.Error(t, old.Extend(ctx, time.Now()))
+	require.NoError(t, now.Extend(ctx, time.Now().Add(10*time.Minute)))
+	claims, err := claimsOf(ctx, instance)
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
+	require.True(t, claims[0].DeletionTimestamp.IsZero())
+	require.Greater(t, time.Until(claims[0].Spec.Lifecycle.ShutdownTime.Time), 6*time.Minute)
+
+	// The controller writes to the claim, and the version is another one then.
+	eventually(t, time.Minute, "its owner ends it", func() bool { return p.EndOwned(ctx, now, "b") == nil })
+	eventually(t, time.Minute, "the claim is gone", func() bool {
+		claims, err := claimsOf(ctx, instance)
+		return err == nil && len(claims) == 0
+	})
 }
 
 // podOfClaim finds the very pod of a sandbox; nil when it is gone.
