@@ -17,10 +17,12 @@ import (
 // agent-sandbox makes a new, blank sandbox for it.
 
 const (
-	// endedKept is how long such an ending is told, and maxEnded how many are: all of
-	// them fit the 256 KiB that an object's annotations may have.
+	// endedKept is how long such an ending is told, and maxEnded how many are.
 	endedKept = 30 * time.Second
 	maxEnded  = 192
+	// maxEndedSize bounds what is told of them, in bytes of JSON: an object's annotations
+	// may have 256 KiB. The newest are told; 80 fit, whatever is in them.
+	maxEndedSize = 240 << 10
 	// maxEndedExecs bounds the programs of one lease of which it is told: the newest.
 	maxEndedExecs = 8
 	// maxEndedText bounds what is said of the reason, in bytes.
@@ -88,12 +90,17 @@ func (e *farewells) fresh() []keptEnding {
 func (e *farewells) all() []Ended {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := []Ended{}
-	for _, n := range e.fresh() {
-		if n.ofPrograms() {
-			out = append(out, n.Ended)
+	out, size := []Ended{}, 0
+	for _, n := range slices.Backward(e.fresh()) {
+		if !n.ofPrograms() {
+			continue
 		}
+		if size += len(wire.Marshal(n.Ended)) + 1; size > maxEndedSize {
+			break
+		}
+		out = append(out, n.Ended)
 	}
+	slices.Reverse(out)
 	return out
 }
 

@@ -48,15 +48,23 @@ func TestEndingsOfProgramsAreKeptFirst(t *testing.T) {
 	require.False(t, ok, "the oldest goes")
 }
 
-// The longest list fits an annotation.
+// The longest list fits an annotation, and the newest are in it.
 func TestAllEndingsFitAnAnnotation(t *testing.T) {
-	long := Ended{Lease: randomID(), Fate: Fate{Reason: wire.ReasonOutputLimit, Cause: wire.CauseRunnerKilled, Message: strings.Repeat("é", maxEndedText/2)}}
-	for range maxEndedExecs {
-		long.Execs, long.Over = append(long.Execs, randomID()), append(long.Over, randomID())
+	var e farewells
+	for i := range maxEnded {
+		// "<" takes six bytes in JSON, and a client may make IDs of 64 characters.
+		n := Ended{Lease: fmt.Sprint(i), Fate: Fate{Reason: wire.ReasonOutputLimit, Cause: wire.CauseRunnerKilled, Message: strings.Repeat("<", maxEndedText)}}
+		for range maxEndedExecs {
+			n.Execs, n.Over = append(n.Execs, strings.Repeat("x", 64)), append(n.Over, strings.Repeat("y", 64))
+		}
+		e.add(n, true)
 	}
-	text, err := json.Marshal(long)
+	all := e.all()
+	text, err := json.Marshal(all)
 	require.NoError(t, err)
-	require.Less(t, maxEnded*(len(text)+1), 250<<10)
+	require.Less(t, len(text), 250<<10)
+	require.GreaterOrEqual(t, len(all), 80)
+	require.Equal(t, fmt.Sprint(maxEnded-1), all[len(all)-1].Lease)
 }
 
 // What another replica saw of a program outranks what the owner of its lease thinks:

@@ -35,14 +35,20 @@ func (p *pool) outlive(d time.Duration) (context.Context, context.CancelFunc) {
 // end destroys a sandbox of this replica, trying until the provider accepts it. It belongs
 // to no caller: whoever gave up has given up the sandbox too. But who was away, and could
 // not end it at once, may have been taken for dead: another replica may have given it to
-// somebody since.
-func (p *pool) end(sb Sandbox) {
-	sure := p.endOwned != nil && !p.roster.Current()
+// somebody since. It may also have taken over the very lease that has ended here, with
+// that ID, which then ends there too.
+func (p *pool) end(sb Sandbox, lease string) { p.endOwn(sb, lease, !p.roster.Current()) }
+
+// endStock is that for a sandbox that was in stock: whoever owns it gives it away without
+// another word.
+func (p *pool) endStock(sb Sandbox) { p.endOwn(sb, "", true) }
+
+func (p *pool) endOwn(sb Sandbox, lease string, doubt bool) {
 	p.endBy(sb, func(ctx context.Context) error {
-		if sure {
-			return p.endOwned(ctx, sb)
+		if doubt && p.endOwned != nil {
+			return p.endOwned(ctx, sb, lease)
 		}
-		sure = p.endOwned != nil
+		doubt = true
 		return sb.End(ctx)
 	})
 }

@@ -95,7 +95,7 @@ func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
 // end ends the lease once, for the first fate given, and destroys the sandbox in
 // the background.
 func (l *lease) end(f Fate) {
-	l.finish(f, func(sb Sandbox) { l.pool.releaseAfter(l.lastWord, sb) })
+	l.finish(f, func(sb Sandbox) { l.pool.releaseAfter(l.lastWord, sb, l.id) })
 }
 
 // lastWord has the other replicas told how the lease ended, if that is of use.

@@ -64,9 +64,9 @@ type pool struct {
 	provider Provider
 	replica  string
 	roster   Roster
-	foreign  func(pool string) int                // sandboxes of other replicas; nil: there are none
-	tell     func()                               // makes the other replicas know of endings; nil: there are none
-	endOwned func(context.Context, Sandbox) error // ends it unless it is another replica's by now; nil: there are none
+	foreign  func(pool string) int                                     // sandboxes of other replicas; nil: there are none
+	tell     func()                                                    // makes the other replicas know of endings; nil: there are none
+	endOwned func(ctx context.Context, sb Sandbox, lease string) error // Shared.EndOwned; nil: there are none
 	secret   secret
 	metrics  *metrics
 	log      *slog.Logger
@@ -310,7 +310,7 @@ func (p *pool) open() (*member, error) {
 		}
 	}
 	span.RecordError(err)
-	p.end(sb)
+	p.end(sb, "")
 	return nil, fmt.Errorf("opening the channel of sandbox %s: %w", sb.ID().Name, err)
 }
 

@@ -5,17 +5,17 @@ func (p *pool) discard(m *member) {
 	p.ending++
 	p.jobs.Go(func() {
 		m.ch.Close()
-		p.end(m.sb)
+		p.endStock(m.sb)
 		p.freed()
 	})
 }
 
 // release ends a leased sandbox and frees its place; it returns at once. When
 // the broker has closed, the sandbox is the next one's to end.
-func (p *pool) release(sb Sandbox) { p.releaseAfter(func() {}, sb) }
+func (p *pool) release(sb Sandbox) { p.releaseAfter(func() {}, sb, "") }
 
-// releaseAfter is release, but before the sandbox ends something is done.
-func (p *pool) releaseAfter(before func(), sb Sandbox) {
+// releaseAfter is release of the sandbox of a lease; before it ends something is done.
+func (p *pool) releaseAfter(before func(), sb Sandbox, lease string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -26,7 +26,7 @@ func (p *pool) releaseAfter(before func(), sb Sandbox) {
 	p.gauge()
 	p.jobs.Go(func() {
 		before()
-		p.end(sb)
+		p.end(sb, lease)
 		p.freed()
 	})
 }

@@ -46,10 +46,10 @@ type Shared interface {
 	// as of that moment. If its owner is no longer
 	// the one that its Info tells, it fails with wire.ErrConflict.
 	TakeOver(ctx context.Context, sb Sandbox, replica string) error
-	// EndOwned is the sandbox's End, as long as the replica is its owner, which is
-	// checked in one step with it: if it is not, nothing ends, and the error is
-	// wire.ErrConflict.
-	EndOwned(ctx context.Context, sb Sandbox, replica string) error
+	// EndOwned is the sandbox's End, as long as the replica is its owner or the sandbox
+	// has the record of that lease; empty: of none. That is checked in one step with it:
+	// if neither is so, nothing ends, and the error is wire.ErrConflict.
+	EndOwned(ctx context.Context, sb Sandbox, replica, lease string) error
 }
 
 // Roster knows which replicas live.

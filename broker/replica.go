@@ -46,7 +46,9 @@ func (b *Broker) join(ctx context.Context) error {
 		if b.shared != nil {
 			p.foreign = b.shared.Foreign
 			p.tell = b.tell
-			p.endOwned = func(ctx context.Context, sb Sandbox) error { return b.shared.EndOwned(ctx, sb, b.replica) }
+			p.endOwned = func(ctx context.Context, sb Sandbox, lease string) error {
+				return b.shared.EndOwned(ctx, sb, b.replica, lease)
+			}
 		}
 	}
 	err := b.tend(ctx)

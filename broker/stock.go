@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/channel"
+	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
 )
 
 const (
@@ -136,6 +137,9 @@ func (p *pool) guard(m *member, left <-chan struct{}) {
 			err := m.sb.Extend(ctx, until)
 			cancel()
 			switch {
+			case errors.Is(err, wire.ErrConflict):
+				p.lose(m.sb.ID())
+				return
 			case err == nil:
 				m.until = until
 				renew.Reset(renewIn(until))

@@ -61,7 +61,10 @@ func (r *relay) agree(s channel.Started) {
 		if s.Left > 0 {
 			left = min(left, s.Left)
 		}
-		if cfg.OutputLimit > 0 && (limit == 0 || limit > cfg.OutputLimit) {
+		switch {
+		case r.file: // its limit is the pool's for files
+			limit = 0
+		case cfg.OutputLimit > 0 && (limit == 0 || limit > cfg.OutputLimit):
 			limit = cfg.OutputLimit
 		}
 		t = terms{deadline: time.Now().Add(left), limit: uint64(limit)}

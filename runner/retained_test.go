@@ -20,7 +20,9 @@ func TestManyUnreadProgramsFitTheSandbox(t *testing.T) {
 	const (
 		programs = 20
 		each     = 2_500_000 // more than is kept of an output
-		most     = 40 << 20
+		// What all share, and what is due to an output while it has a reader, which is
+		// taken back when that has gone, and not what it has by then.
+		most = 60 << 20
 	)
 	unread := start(sh(fmt.Sprintf("head -c %d /dev/zero & head -c %d /dev/zero >&2; wait", each, each)))
 	unread.Stdout.Limit, unread.Stderr.Limit = 1, 1
@@ -36,14 +38,9 @@ func TestManyUnreadProgramsFitTheSandbox(t *testing.T) {
 		next(t, st, wire.KindResponse)
 		st.Close()
 	}
-	before, same := int64(0), 0
-	require.Eventually(t, func() bool {
-		if same++; retained() != before {
-			before, same = retained(), 0
-		}
-		return same > 10
-	}, soon, 10*time.Millisecond)
-	require.Greater(t, before, int64(30<<20), "they use what there is")
+	for began := time.Now(); retained() < 30<<20; time.Sleep(10 * time.Millisecond) { // between two looks
+		require.Less(t, time.Since(began), soon, "they use what there is")
+	}
 
 	late := start(sh("head -c 5000000 /dev/zero"))
 	st, err := c.Exec(deadline(t), "late", late, nil)

@@ -64,15 +64,24 @@ func TestEndOwnedChecksTheOwner(t *testing.T) {
 	owned := func(by string) *extensionsv1beta1.SandboxClaim {
 		return claim(func(c *extensionsv1beta1.SandboxClaim) { c.Labels[labelOwner] = by })
 	}
+	leased := func(lease string) *extensionsv1beta1.SandboxClaim {
+		c := owned("other")
+		c.Annotations = map[string]string{annotationRecord: `{"lease":"` + lease + `","tenant":"a"}`}
+		return c
+	}
 	for name, c := range map[string]struct {
 		claim *extensionsv1beta1.SandboxClaim // as of now
+		lease string                          // that has ended here
 		err   error
 		left  int
 	}{
-		"owned":       {claim: owned("me")},
-		"taken over":  {claim: owned("other"), err: wire.ErrConflict, left: 1},
-		"another one": {claim: claim(func(c *extensionsv1beta1.SandboxClaim) { c.UID = "claim-2" }), left: 1},
-		"gone":        {},
+		"the lease was taken over":    {claim: leased("l1"), lease: "l1"},
+		"it is another lease's":       {claim: leased("l2"), lease: "l1", err: wire.ErrConflict, left: 1},
+		"it was in stock, and leased": {claim: leased(""), err: wire.ErrConflict, left: 1},
+		"owned":                       {claim: owned("me")},
+		"taken over":                  {claim: owned("other"), err: wire.ErrConflict, left: 1},
+		"another one":                 {claim: claim(func(c *extensionsv1beta1.SandboxClaim) { c.UID = "claim-2" }), left: 1},
+		"gone":                        {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +90,7 @@ func TestEndOwnedChecksTheOwner(t *testing.T) {
 				require.NoError(t, p.client.Create(t.Context(), c.claim))
 			}
 			sb := &sandbox{p: p, id: broker.SandboxID{Name: "sbx-1", Claim: "claim-1"}, info: broker.SandboxInfo{Owner: "me"}}
-			require.ErrorIs(t, p.EndOwned(t.Context(), sb, "me"), c.err)
+			require.ErrorIs(t, p.EndOwned(t.Context(), sb, "me", c.lease), c.err)
 			require.Len(t, claims(t, p), c.left)
 		})
 	}
@@ -97,7 +106,7 @@ func TestEndOwnedIsOneStep(t *testing.T) {
 		return apierrors.NewConflict(schema.GroupResource{}, "sbx-1", errors.New("the version is another one"))
 	}}, claim(func(c *extensionsv1beta1.SandboxClaim) { c.Labels[labelOwner] = "me" }))
 	sb := &sandbox{p: p, id: broker.SandboxID{Name: "sbx-1", Claim: "claim-1"}, info: broker.SandboxInfo{Owner: "me"}}
-	err := p.EndOwned(t.Context(), sb, "me")
+	err := p.EndOwned(t.Context(), sb, "me", "")
 	require.Error(t, err, "to be tried again")
 	require.NotErrorIs(t, err, wire.ErrConflict)
 }
@@ -106,9 +115,10 @@ func TestEndOwnedIsOneStep(t *testing.T) {
 func TestExtendChecksTheOwner(t *testing.T) {
 	t.Parallel()
 	var sent []byte
+	var refuse error
 	p := provider(t, interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, o client.Object, patch client.Patch, _ ...client.PatchOption) (err error) {
 		sent, err = patch.Data(o)
-		return err
+		return errors.Join(err, refuse)
 	}})
 	sb := &sandbox{p: p, id: broker.SandboxID{Name: "sbx-1", Claim: "claim-1"}, info: broker.SandboxInfo{Owner: "me"}}
 	require.NoError(t, sb.Extend(t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)))
@@ -116,4 +126,10 @@ func TestExtendChecksTheOwner(t *testing.T) {
 		{"op": "test", "path": "/metadata/uid", "value": "claim-1"},
 		{"op": "test", "path": "`+ownerPath+`", "value": "me"},
 		{"op": "replace", "path": "/spec/lifecycle/shutdownTime", "value": "2026-01-02T03:04:05Z"}]`, string(sent))
+	refuse = apierrors.NewGenericServerResponse(422, "patch", schema.GroupResource{}, "sbx-1", "testing value /metadata/labels failed", 0, false)
+	require.ErrorIs(t, sb.Extend(t.Context(), time.Now()), wire.ErrConflict)
+	refuse = apierrors.NewServiceUnavailable("down")
+	err := sb.Extend(t.Context(), time.Now())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, wire.ErrConflict)
 }

@@ -233,12 +233,12 @@ func (p *Provider) TakeOver(ctx context.Context, sb broker.Sandbox, replica stri
 }
 
 // EndOwned implements broker.Shared.
-func (p *Provider) EndOwned(ctx context.Context, sb broker.Sandbox, replica string) error {
+func (p *Provider) EndOwned(ctx context.Context, sb broker.Sandbox, replica, lease string) error {
 	s, ok := sb.(*sandbox)
 	if !ok {
 		return fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
 	}
-	return s.endOwned(ctx, replica)
+	return s.endOwned(ctx, replica, lease)
 }
 
 // podOf finds the pod adopted for a claim; nil when there is none.

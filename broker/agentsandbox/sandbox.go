@@ -59,10 +59,18 @@ func (s *sandbox) Record(ctx context.Context, r broker.Record) error {
 // Extend implements broker.Sandbox.
 func (s *sandbox) Extend(ctx context.Context, until time.Time) error {
 	err := s.patchOwned(ctx, s.object(), patchOp{"replace", "/spec/lifecycle/shutdownTime", metav1.NewTime(until)})
-	if err != nil {
+	switch {
+	case isRefusal(err):
+		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over, or it has ended", s.id.Name)
+	case err != nil:
 		return fmt.Errorf("agentsandbox: moving the end of claim %s: %w", s.id.Name, err)
 	}
 	return nil
+}
+
+// isRefusal reports whether a patch failed by a test in it, or since the claim is gone.
+func isRefusal(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }
 
 // patch moves the claim's end and merges metadata. The UID in it makes the API
@@ -88,7 +96,7 @@ func (s *sandbox) own(ctx context.Context, replica string) error {
 	now := s.object()
 	err := s.patchOwned(ctx, now, patchOp{"add", ownerPath, replica})
 	switch {
-	case apierrors.IsInvalid(err), apierrors.IsConflict(err), apierrors.IsNotFound(err): // a test failed, or it is gone
+	case isRefusal(err):
 		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
 	case err != nil:
 		return fmt.Errorf("agentsandbox: taking claim %s over: %w", s.id.Name, err)
@@ -131,8 +139,9 @@ func (s *sandbox) End(ctx context.Context) error {
 	return err
 }
 
-// endOwned is End, unless another replica has become the owner.
-func (s *sandbox) endOwned(ctx context.Context, replica string) error {
+// endOwned is End, unless another replica has become the owner and the lease is not the
+// one that is recorded.
+func (s *sandbox) endOwned(ctx context.Context, replica, lease string) error {
 	now := s.object()
 	err := s.p.live.Get(ctx, client.ObjectKeyFromObject(now), now)
 	switch {
@@ -141,7 +150,9 @@ func (s *sandbox) endOwned(ctx context.Context, replica string) error {
 	case err != nil:
 		return fmt.Errorf("agentsandbox: reading claim %s: %w", s.id.Name, err)
 	}
-	if owner := now.Labels[labelOwner]; owner != replica && owner != "" {
+	r := s.p.recordOf(now)
+	same := r != nil && lease != "" && r.Lease == lease
+	if owner := now.Labels[labelOwner]; owner != replica && owner != "" && !same {
 		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
 	}
 	return s.delete(ctx, &now.ResourceVersion) // a conflict is looked at again

@@ -162,6 +162,23 @@ func TestWhatAnotherReplicaTookOverIsNotEnded(t *testing.T) {
 	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
 }
 
+// A lease that was released at a replica which was cut off has ended, also if another one
+// has taken it over before the sandbox could be.
+func TestAReleasedLeaseEndsWhereverItIs(t *testing.T) {
+	a, b := newReplicas(t, pool())
+	lease, err := a.client(tokenA).Acquire(deadline(t), "test")
+	require.NoError(t, err)
+	eventually(t, "the lease is recorded", func() bool { return a.provider.RecordedCount() == 1 })
+	sb := a.provider.Any()
+	sb.FailEnds(errors.New("the API server is away"))
+	require.NoError(t, lease.Release(deadline(t)))
+	eventually(t, "an attempt failed", func() bool { return strings.Contains(a.log.String(), "could not be ended yet") })
+	a.replica.Silence(false)
+	eventually(t, "the second has it", func() bool { return b.owned() == 1 })
+	sb.FailEnds(nil)
+	eventually(t, "the sandbox is gone", func() bool { return a.provider.Live() == 0 })
+}
+
 // Two brokers hand out the same stock, since the first one's clock stood still and it
 // does not know that it was taken for dead. No sandbox runs the programs of two.
 func TestTwoBrokersFightOverOneStock(t *testing.T) {

@@ -210,8 +210,10 @@ func (r *Replica) TakeOver(_ context.Context, sb broker.Sandbox, name string) er
 }
 
 // EndOwned implements broker.Shared.
-func (r *Replica) EndOwned(ctx context.Context, sb broker.Sandbox, name string) error {
-	if s := sb.(*Sandbox); s.Owner() != name {
+func (r *Replica) EndOwned(ctx context.Context, sb broker.Sandbox, name, lease string) error {
+	s := sb.(*Sandbox)
+	same := lease != "" && s.Recorded() != nil && s.Recorded().Lease == lease
+	if s.Owner() != name && !same {
 		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
 	}
 	return sb.End(ctx)

@@ -87,8 +87,8 @@ func TestWhatAnotherReplicaOwnsIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, p.TakeOver(ctx, now, "b"))
 
-	require.ErrorIs(t, p.EndOwned(ctx, old, "a"), wire.ErrConflict)
-	require.Error(t, old.Extend(ctx, time.Now()))
+	require.ErrorIs(t, p.EndOwned(ctx, old, "a", ""), wire.ErrConflict)
+	require.ErrorIs(t, old.Extend(ctx, time.Now()), wire.ErrConflict)
 	require.NoError(t, now.Extend(ctx, time.Now().Add(10*time.Minute)))
 	claims, err := claimsOf(ctx, instance)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestWhatAnotherReplicaOwnsIsLeftAlone(t *testing.T) {
 	require.Greater(t, time.Until(claims[0].Spec.Lifecycle.ShutdownTime.Time), 6*time.Minute)
 
 	// The controller writes to the claim, and the version is another one then.
-	eventually(t, time.Minute, "its owner ends it", func() bool { return p.EndOwned(ctx, now, "b") == nil })
+	eventually(t, time.Minute, "its owner ends it", func() bool { return p.EndOwned(ctx, now, "b", "") == nil })
 	eventually(t, time.Minute, "the claim is gone", func() bool {
 		claims, err := claimsOf(ctx, instance)
 		return err == nil && len(claims) == 0
