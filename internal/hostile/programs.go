@@ -30,8 +30,10 @@ func Programs() []Program {
 import os, time
 os.kill(1, 9)
 time.sleep(60)`},
+		// A second later its start has been answered: else it would end as one that never is.
 		{Name: "stops the first process", Timeout: 3 * time.Second, Reasons: []wire.Reason{timeout}, Source: `
 import os, time, signal
+time.sleep(1)
 os.kill(1, signal.SIGSTOP)
 time.sleep(60)`},
 		{Name: "floods both outputs", Timeout: 3 * time.Second, Reasons: []wire.Reason{timeout}, Survives: true, Source: `
