@@ -46,7 +46,7 @@ func (s *suite) strike(step Step) {
 	defer cancel()
 	targets, what, err := s.make(ctx, step)
 	f.Until = time.Now()
-	if step.Kind == Drain || step.Kind == RestartContainerd {
+	if step.Kind == Drain || step.Kind == RestartContainerd || step.Kind == RestartKubelet {
 		f.Pods = targets
 	} else {
 		f.Targets = targets
@@ -109,7 +109,7 @@ func (s *suite) make(ctx context.Context, step Step) (targets []string, what str
 	case RestartContainerd:
 		return s.restartContainerd(ctx)
 	case RestartKubelet:
-		return nil, "kubelet", s.restart(ctx, "kubelet")
+		return s.restartKubelet(ctx)
 	case RestartController:
 		return nil, "agent-sandbox-controller", s.restart(ctx, "agent-sandbox-controller")
 	case Drain:

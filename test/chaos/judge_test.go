@@ -171,6 +171,7 @@ func TestViolations(t *testing.T) {
 		"lost before its pod was deleted":  {lost, []Fault{fault(DeletePod, 21, 22, "claim-1")}, LostForNone},
 		"lost in a sandbox nobody knows":   {func(e *Entry) { lost(e); e.Claim = "" }, []Fault{fault(DeletePod, 15, 15, "")}, LostForNone},
 		"lost with a restarted containerd": {lost, []Fault{fault(RestartContainerd, 12, 15)}, LostForNone},
+		"lost with a restarted kubelet":    {lost, []Fault{fault(RestartKubelet, 12, 15, "claim-2")}, LostForNone},
 		"its channel lost while containerd was away for a moment": {func(e *Entry) {
 			lost(e)
 			e.Ended, e.Ending.Cause = at(80), wire.CauseChannelLost

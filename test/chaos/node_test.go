@@ -71,6 +71,28 @@ func (s *suite) restartContainerd(ctx context.Context) (hung []string, what stri
 	return hung, fmt.Sprintf("containerd, %d shims hung", len(hung)), err
 }
 
+// restartKubelet is on the pods that were not ready yet, which it returns: with the kubelet
+// ends its call that starts a container, and containerd ends a container whose start was
+// given up, also if it runs by then ("StartError").
+func (s *suite) restartKubelet(ctx context.Context) (starting []string, what string, err error) {
+	var pods corev1.PodList
+	if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return nil, "", fmt.Errorf("listing the pods: %w", err)
+	}
+	for i := range pods.Items {
+		if !isReady(&pods.Items[i]) {
+			starting = append(starting, pods.Items[i].Name)
+		}
+	}
+	return starting, fmt.Sprintf("kubelet, %d pods were starting", len(starting)), s.restart(ctx, "kubelet")
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // drain cordons the node, evicts every sandbox on it, and uncordons it. It returns the pods
 // that were on it.
 func (s *suite) drain(ctx context.Context) (evicted []string, what string, err error) {

@@ -53,8 +53,9 @@ var (
 )
 
 // onAPod are the faults after which a program of the same sandbox may be lost: of a
-// restarted containerd only those whose shim hung.
-var onAPod = map[FaultKind]bool{KillRunner: true, DeletePod: true, DeleteClaim: true, Drain: true, RestartContainerd: true}
+// restarted containerd only those whose shim hung, of a restarted kubelet only those whose
+// pod was starting.
+var onAPod = map[FaultKind]bool{KillRunner: true, DeletePod: true, DeleteClaim: true, Drain: true, RestartContainerd: true, RestartKubelet: true}
 
 // Step is one fault to come.
 type Step struct {
