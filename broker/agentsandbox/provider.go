@@ -221,9 +221,9 @@ func (p *Provider) Find(ctx context.Context, name string) (broker.Sandbox, error
 
 // TakeOver implements broker.Shared.
 func (p *Provider) TakeOver(ctx context.Context, sb broker.Sandbox, replica string) error {
-	s, ok := sb.(*sandbox)
-	if !ok {
-		return fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
+	s, err := ours(sb)
+	if err != nil {
+		return err
 	}
 	if err := s.own(ctx, replica); err != nil {
 		return err
@@ -232,11 +232,20 @@ func (p *Provider) TakeOver(ctx context.Context, sb broker.Sandbox, replica stri
 	return nil
 }
 
-// EndOwned implements broker.Shared.
-func (p *Provider) EndOwned(ctx context.Context, sb broker.Sandbox, replica, lease string) error {
+// ours is a sandbox that a provider of this kind made.
+func ours(sb broker.Sandbox) (*sandbox, error) {
 	s, ok := sb.(*sandbox)
 	if !ok {
-		return fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
+		return nil, fmt.Errorf("agentsandbox: sandbox %s is another provider's", sb.ID().Name)
+	}
+	return s, nil
+}
+
+// EndOwned implements broker.Shared.
+func (p *Provider) EndOwned(ctx context.Context, sb broker.Sandbox, replica, lease string) error {
+	s, err := ours(sb)
+	if err != nil {
+		return err
 	}
 	return s.endOwned(ctx, replica, lease)
 }

@@ -61,11 +61,16 @@ func (s *sandbox) Extend(ctx context.Context, until time.Time) error {
 	err := s.patchOwned(ctx, s.object(), patchOp{"replace", "/spec/lifecycle/shutdownTime", metav1.NewTime(until)})
 	switch {
 	case isRefusal(err):
-		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over, or it has ended", s.id.Name)
+		return s.takenOver()
 	case err != nil:
 		return fmt.Errorf("agentsandbox: moving the end of claim %s: %w", s.id.Name, err)
 	}
 	return nil
+}
+
+// takenOver says that the sandbox is no longer this replica's.
+func (s *sandbox) takenOver() error {
+	return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over, or it has ended", s.id.Name)
 }
 
 // isRefusal reports whether a patch failed by a test in it, or since the claim is gone.
@@ -97,7 +102,7 @@ func (s *sandbox) own(ctx context.Context, replica string) error {
 	err := s.patchOwned(ctx, now, patchOp{"add", ownerPath, replica})
 	switch {
 	case isRefusal(err):
-		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
+		return s.takenOver()
 	case err != nil:
 		return fmt.Errorf("agentsandbox: taking claim %s over: %w", s.id.Name, err)
 	}
@@ -153,7 +158,7 @@ func (s *sandbox) endOwned(ctx context.Context, replica, lease string) error {
 	r := s.p.recordOf(now)
 	same := r != nil && lease != "" && r.Lease == lease
 	if owner := now.Labels[labelOwner]; owner != replica && owner != "" && !same {
-		return wire.Errorf(wire.CodeConflict, "another replica has taken sandbox %s over", s.id.Name)
+		return s.takenOver()
 	}
 	return s.delete(ctx, &now.ResourceVersion) // a conflict is looked at again
 }

@@ -80,17 +80,21 @@ func (s *suite) restartKubelet(ctx context.Context) (starting []string, what str
 		return nil, "", fmt.Errorf("listing the pods: %w", err)
 	}
 	for i := range pods.Items {
-		if !isReady(&pods.Items[i]) {
+		if _, ready := readySince(&pods.Items[i]); !ready {
 			starting = append(starting, pods.Items[i].Name)
 		}
 	}
 	return starting, fmt.Sprintf("kubelet, %d pods were starting", len(starting)), s.restart(ctx, "kubelet")
 }
 
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+// readySince tells when a pod became ready, if it is.
+func readySince(pod *corev1.Pod) (at time.Time, ready bool) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return at, false
 }
 
 // drain cordons the node, evicts every sandbox on it, and uncordons it. It returns the pods
@@ -119,11 +123,9 @@ func (s *suite) serves(ctx context.Context, since time.Time) error {
 		if err := s.k8s.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 			return err
 		}
-		for _, pod := range pods.Items {
-			for _, c := range pod.Status.Conditions {
-				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(since) {
-					return nil
-				}
+		for i := range pods.Items {
+			if at, ready := readySince(&pods.Items[i]); ready && at.After(since) {
+				return nil
 			}
 		}
 		return fmt.Errorf("none of %d", len(pods.Items))
