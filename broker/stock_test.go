@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -60,11 +61,14 @@ func ofOne() PoolConfig {
 
 // A sandbox in stock stays there for as long as its end can be moved before it comes.
 func TestStockIsRenewedBeforeItsEnd(t *testing.T) {
-	end := stockLife // since the start
+	var mu sync.Mutex // guards what follows
+	end := stockLife  // since the start
 	var began time.Time
 	moves := 0
 	pp := &puppet{}
 	pp.extend = func(until time.Time) error {
+		mu.Lock()
+		defer mu.Unlock()
 		moves++
 		if moves%3 == 1 {
 			return errors.New("the API server is away")
@@ -74,12 +78,16 @@ func TestStockIsRenewedBeforeItsEnd(t *testing.T) {
 		return nil
 	}
 	inBubble(t, ofOne(), pp, func(t *testing.T, p *pool) {
+		mu.Lock()
 		began = time.Now()
+		mu.Unlock()
 		pp.decideAll(nil)
 		for range 6 {
 			time.Sleep(stockLife)
 			require.Equal(t, []string{"s1"}, stocked(p))
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		require.Greater(t, moves, 6)
 	})
 }

@@ -58,6 +58,11 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 		out: newOutput(prog.Retention, b, s.retained), err: newOutput(prog.Retention, b, s.retained), gone: make(chan struct{}),
 	}
 	b.over = func() { e.kill(wire.ReasonOutputLimit, "") }
+	// Before anything that may end the program: the first read of its output can.
+	e.mu.Lock()
+	e.deadline = time.Now().Add(timeout)
+	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
+	e.mu.Unlock()
 	if prog.Stdin {
 		e.in = newInput(e.wake)
 		go e.in.feed(p.ours[0], e.gone)
@@ -71,10 +76,6 @@ func (s *supervisor) start(id string, c command, prog *wire.Program, timeout tim
 		s.reaper.look() // it has mostly ended then, and its signal is on its way
 		close(read)
 	}()
-	e.mu.Lock()
-	e.deadline = time.Now().Add(timeout)
-	e.timer = time.AfterFunc(timeout, func() { e.end(wire.ReasonTimeout) })
-	e.mu.Unlock()
 	go func() {
 		st := <-p.ended
 		e.afterExit(st, p, read)

@@ -80,7 +80,7 @@ func admit(ctl *net.UnixConn, id *channel.Identity) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Time{})
+	return channel.Hold(conn, streamWindow, connWindow), conn.SetDeadline(time.Time{})
 }
 
 // receive reads the two descriptors that connect sends with its single byte.

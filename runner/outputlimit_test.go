@@ -1,9 +1,13 @@
 package runner_test
 
 import (
+	"fmt"
+	"io"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandbox-broker/sandbox-broker/sandboxclient/wire"
@@ -42,4 +46,33 @@ func TestOutputLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program may write too much before its start is over, and the runner lives on.
+func TestOutputLimitAtTheStart(t *testing.T) {
+	const programs, atOnce = 200, 20
+	c := startRunner(t, plainPath).open()
+	var group sync.WaitGroup
+	for worker := range atOnce {
+		group.Go(func() {
+			for i := range programs / atOnce {
+				s, err := c.Exec(deadline(t), fmt.Sprintf("e-%d-%d", worker, i), start(wire.Program{Argv: []string{"sh", "-c", "yes"}, OutputLimit: 1}), nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				var f wire.Frame
+				for err == nil && f.Kind != wire.KindExit {
+					f, err = s.Recv()
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, s.Send(wire.Frame{Kind: wire.KindDone}))
+				_, err = s.Recv()
+				assert.Equal(t, io.EOF, err, "the exec is forgotten")
+				s.Close()
+			}
+		})
+	}
+	group.Wait()
 }

@@ -15,9 +15,9 @@ const (
 	// has the newest 64 KiB when it has dropped one of two.
 	leastKept = 2
 	// leastRead is the same while somebody reads it. A reader that has everything
-	// acknowledges it when it has half of the usual window: until then the program must be
-	// able to write, or both wait for ever. Acknowledged bytes can fill most of one chunk.
-	leastRead = wire.DefaultWindow/2/chunkSize + 2
+	// acknowledges it when it has wire.AckDue: until then the program must be able to
+	// write, or both wait for ever. Acknowledged bytes can fill most of one chunk.
+	leastRead = wire.AckDue/chunkSize + 2
 	// maxFreeChunks bounds the memory that is kept to be used again: what fast readers
 	// leave unread. New memory means page faults, which are dear in gVisor.
 	maxFreeChunks = 16

@@ -113,10 +113,10 @@ func TestOutputsShareABound(t *testing.T) {
 	}
 	// The others keep all there is meanwhile.
 	last := floods[outputs-1]
-	require.Equal(t, whole, last.drain(t, wire.DefaultWindow/2))
+	require.Equal(t, whole, last.drain(t, wire.AckDue))
 	last.drop()
 	for _, f := range floods[:outputs-1] {
-		require.Equal(t, whole, f.drain(t, wire.DefaultWindow/2))
+		require.Equal(t, whole, f.drain(t, wire.AckDue))
 		f.drop()
 	}
 	require.Zero(t, m.bytes())

@@ -69,7 +69,7 @@ func drain(t *testing.T, s *channel.ExecStream) drained {
 	acked := map[wire.FD]int{}
 	take := func(fd wire.FD, sum *int, f wire.Frame) {
 		require.EqualValues(t, *sum, f.Offset)
-		if *sum += len(f.Payload); *sum-acked[fd] >= wire.DefaultWindow/2 {
+		if *sum += len(f.Payload); *sum-acked[fd] >= wire.AckDue {
 			acked[fd] = *sum
 			require.NoError(t, s.Send(wire.Window{FD: fd, Acked: uint64(*sum), Limit: uint64(*sum) + wire.DefaultWindow}.Frame(0)))
 		}

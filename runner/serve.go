@@ -28,6 +28,10 @@ const (
 	maxHandshakes = 8
 	// maxStreams bounds the requests at once on one channel.
 	maxStreams = 128
+	// streamWindow and connWindow bound the input, in bytes, that waits here for one
+	// program and for all of them.
+	streamWindow = 256 << 10
+	connWindow   = 1 << 20
 )
 
 // Options configure [Serve]. The zero value serves a pod of deploy/.
@@ -135,8 +139,8 @@ func server(h http.Handler) *http.Server {
 			// Input comes in frames of wire.MaxData. A larger size would make the broker
 			// hold a buffer of that size for each open exec.
 			MaxReadFrameSize:              wire.MaxData,
-			MaxReceiveBufferPerStream:     256 << 10,
-			MaxReceiveBufferPerConnection: 1 << 20,
+			MaxReceiveBufferPerStream:     streamWindow,
+			MaxReceiveBufferPerConnection: connWindow,
 		},
 	}
 }

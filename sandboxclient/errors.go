@@ -24,7 +24,7 @@ type Reason = wire.Reason
 type Cause = wire.Cause
 
 // Retention says what becomes of a program's output that nobody takes, once the
-// sandbox keeps 1 MiB of it.
+// sandbox keeps 2 MiB of it.
 type Retention = wire.Retention
 
 // The retentions.

@@ -251,13 +251,13 @@ func (o *output) silent() bool {
 }
 
 // consume accounts for n bytes that were dealt with, and grants new credit when
-// half of the window is used up.
+// an acknowledgement is due.
 func (o *output) consume(fd wire.FD, n uint64, grant func(wire.Window)) {
 	o.mu.Lock()
 	f := o.flow(fd)
 	f.consumed += n
 	limit := f.consumed + outputWindow
-	due := !o.ended && limit-f.limit >= outputWindow/2
+	due := !o.ended && limit-f.limit >= wire.AckDue
 	w := wire.Window{FD: fd, Acked: f.consumed, Limit: limit}
 	if due {
 		f.limit = limit

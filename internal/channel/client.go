@@ -106,7 +106,8 @@ func open(ctx context.Context, conn net.Conn, key []byte, expectBoot string) (*C
 	}
 	c := &Client{boot: boot, done: make(chan struct{})}
 	c.pulse = pulse{after: pingAfter, patience: pingTimeout, ask: c.alive, dead: c.Close}
-	c.conn = &watchedConn{Conn: conn, heard: c.pulse.hear, closed: c.markDone}
+	held := holdClient(conn, streamWindow, connWindow)
+	c.conn = &watchedConn{Conn: held, heard: c.pulse.hear, closed: c.markDone}
 	c.h2, err = transport.NewClientConn(context.WithValue(ctx, connKey{}, c.conn), "http", "runner:80")
 	if err != nil {
 		return nil, fmt.Errorf("channel: starting HTTP/2: %w", err)

@@ -35,9 +35,15 @@ func noLeaks(t *testing.T) {
 // At the test's end the client is closed if the test has not done so.
 func openTo(t *testing.T, serve func(net.Conn)) *Client {
 	t.Helper()
+	ours, theirs := net.Pipe()
+	return openOver(t, ours, theirs, serve)
+}
+
+// openOver is openTo over the two ends of a connection.
+func openOver(t *testing.T, ours, theirs net.Conn, serve func(net.Conn)) *Client {
+	t.Helper()
 	noLeaks(t)
 	id := NewIdentity()
-	ours, theirs := net.Pipe()
 	var runner sync.WaitGroup
 	t.Cleanup(func() {
 		_ = theirs.Close()
@@ -58,7 +64,12 @@ func openTo(t *testing.T, serve func(net.Conn)) *Client {
 // openHTTP is openTo with a runner that is a handler behind net/http.
 func openHTTP(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
-	return openTo(t, func(conn net.Conn) {
+	return openTo(t, serveHTTP(h))
+}
+
+// serveHTTP is a runner that is a handler behind net/http.
+func serveHTTP(h http.HandlerFunc) func(net.Conn) {
+	return func(conn net.Conn) {
 		var protocols http.Protocols
 		protocols.SetUnencryptedHTTP2(true)
 		l := &oneConn{conn: conn, closed: make(chan struct{})}
@@ -69,7 +80,7 @@ func openHTTP(t *testing.T, h http.HandlerFunc) *Client {
 		}}
 		_ = srv.Serve(l)
 		_ = srv.Close()
-	})
+	}
 }
 
 // oneConn is a listener that has one connection to give.

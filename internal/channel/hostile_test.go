@@ -16,15 +16,12 @@ import (
 // breaks the rules needs them: net/http's server keeps them.
 const (
 	h2Data         = 0x0
-	h2Headers      = 0x1
 	h2Priority     = 0x2
 	h2Reset        = 0x3
 	h2Settings     = 0x4
 	h2PushPromise  = 0x5
 	h2Ping         = 0x6
-	h2WindowUpdate = 0x8
 	h2Continuation = 0x9
-	h2EndHeaders   = 0x4
 	// hpackOK is ":status: 200" in HPACK's static table.
 	hpackOK = "\x88"
 )

@@ -24,7 +24,10 @@ const (
 	MaxCode = 16 << 20
 	// DefaultWindow is the credit a client grants for each output when its
 	// request names none.
-	DefaultWindow = 1 << 20
+	DefaultWindow = 2 << 20
+	// AckDue is how much of an output a client consumes at most before it acknowledges
+	// that: a sandbox whose memory for outputs is used up keeps little more of each.
+	AckDue = 512 << 10
 	// MaxWindow bounds the credit that may be outstanding for one output.
 	MaxWindow = 4 << 20
 	// MaxServerMessage and MaxClientMessage bound a whole WebSocket message: only
