@@ -250,6 +250,7 @@ func (r *relay) clientWindow(f wire.Frame) error {
 	}
 	c := r.creditOf(w.FD)
 	c.Acked, c.Limit = max(c.Acked, w.Acked), max(c.Limit, w.Limit) // a stale frame takes nothing back
+	r.granted[w.FD] = true
 	r.moved()
 	if c.Limit-c.Acked > wire.MaxWindow {
 		return wire.Invalid("window.limit", wire.MaxWindow, "the window of %s has grown to %d bytes, beyond the limit of %d", w.FD, c.Limit-c.Acked, wire.MaxWindow)

@@ -80,16 +80,36 @@ var fateReleased = Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Messa
 // newLease makes the lease that r describes. With ch nil, its channel is opened when it
 // is needed.
 func newLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
+	l := buildLease(p, sb, ch, r)
+	l.watchEnd()
+	return l
+}
+
+// newGuest makes a lease that another replica counts and guards.
+func newGuest(p *pool, sb Sandbox, r Record) *lease {
+	l := buildLease(p, sb, nil, r)
+	l.guest = true
+	l.watchEnd()
+	return l
+}
+
+func buildLease(p *pool, sb Sandbox, ch *channel.Client, r Record) *lease {
 	l := &lease{pool: p, sb: sb, id: r.Lease, tenant: r.Tenant, kind: r.Kind, exec: r.Exec, boot: r.Boot, until: r.Until, dead: make(chan struct{}), ch: ch, bound: make(chan struct{}), wanted: make(chan struct{})}
 	if r.Kind == KindRun {
 		l.going = []string{r.Exec}
 	}
 	l.hurry = sync.OnceFunc(func() { close(l.wanted) })
 	l.mark = sync.OnceFunc(func() { close(l.bound) })
-	l.hardEnd = time.AfterFunc(time.Until(r.Until), func() {
+	return l
+}
+
+// watchEnd ends the lease when its time is up, which may be now: so it comes last.
+func (l *lease) watchEnd() {
+	l.mu.Lock() // until there is a timer that can be stopped
+	defer l.mu.Unlock()
+	l.hardEnd = time.AfterFunc(time.Until(l.until), func() {
 		l.end(Fate{Reason: wire.ReasonLost, Cause: wire.CauseDeleted, Message: "the lease's time was up"})
 	})
-	return l
 }
 
 // end ends the lease once, for the first fate given, and destroys the sandbox in

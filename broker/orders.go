@@ -48,3 +48,15 @@ func (r *relay) repeatOrders() {
 		r.forward(wire.Frame{Kind: wire.KindCancel})
 	}
 }
+
+// repeatCredit sends what the client has acknowledged and granted so far over a new
+// stream. It would be missed for ever: a client that has consumed all that came says no
+// more, and the program waits for room. mu is held.
+func (r *relay) repeatCredit() {
+	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
+		if r.granted[fd] {
+			c := r.creditOf(fd)
+			r.forward(wire.Window{FD: fd, Acked: c.Acked, Limit: c.Limit}.Frame(0))
+		}
+	}
+}

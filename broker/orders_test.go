@@ -2,9 +2,11 @@ package broker_test
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/sandbox-broker/sandbox-broker/internal/hostile"
@@ -59,5 +61,40 @@ func TestOrdersOutliveTheirChannel(t *testing.T) {
 			signal(1, "SIGHUP"), signal(0, "SIGWINCH"), signal(2, "SIGINT"), wire.Frame{Kind: wire.KindCancel}).ending
 		require.Equal(t, wire.ReasonCanceled, n.Reason, n.Message)
 		require.Equal(t, [][]string{{"SIGHUP", "SIGWINCH", "SIGINT"}, {"SIGHUP", "SIGINT"}, {"SIGHUP", "SIGINT"}}, channels)
+	})
+}
+
+// Must hold: so does what was acknowledged. A client that has everything says it once,
+// and a runner that does not hear it keeps the program waiting for room.
+func TestAcknowledgementsOutliveTheirChannel(t *testing.T) {
+	text := strings.Repeat("x", 100)
+	heard := make(chan wire.Window, 2)
+	lie := func(e *hostile.Exec) {
+		answer(e, !e.Start.AttachOnly)
+		if !e.Start.AttachOnly {
+			e.Print(0, text)
+		}
+		for {
+			f, err := e.In.Read()
+			if err != nil {
+				return
+			}
+			if f.Kind == wire.KindWindow {
+				w, err := wire.ParseWindow(f)
+				assert.NoError(t, err)
+				heard <- w
+				break
+			}
+		}
+		if e.Start.AttachOnly {
+			e.Exit(wire.Ending{Reason: wire.ReasonExited, StdoutBytes: uint64(len(text))})
+			e.AwaitEnd()
+		} // else the channel breaks, and the acknowledgement may be lost
+	}
+	inLiar(t, lie, func(t *testing.T, lease string, do doer) {
+		w := wire.Window{FD: wire.Stdout, Acked: uint64(len(text)), Limit: 2 << 20}
+		n := do(t.Context(), wire.Request{Op: wire.OpExec, Lease: lease, Program: program(0)}, w.Frame(0)).ending
+		require.Equal(t, wire.ReasonExited, n.Reason, n.Message)
+		require.Equal(t, []wire.Window{w, w}, []wire.Window{<-heard, <-heard})
 	})
 }

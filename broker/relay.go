@@ -64,6 +64,7 @@ type relay struct {
 	stream    *channel.ExecStream // nil while there is none
 	abort     context.CancelFunc  // frees what the stream's opening took
 	sent      [3]uint64           // by FD: offset after the last byte passed to the client
+	granted   [3]bool             // by FD: the client has sent a window
 	stdin     []byte              // input the runner has not acknowledged
 	stdinAt   uint64              // offset of its first byte
 	file      bool                // moves a file; without its client it is of no use
@@ -280,7 +281,7 @@ func (r *relay) leave(s *channel.ExecStream, why error) {
 	s.Close()
 }
 
-// attach opens the exec's stream from where the last one broke. Input and orders
+// attach opens the exec's stream from where the last one broke. Input, credit and orders
 // that the broken one may not have delivered go again; the runner skips the
 // bytes it has.
 func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecStream, error) {
@@ -319,6 +320,7 @@ func (r *relay) attach(ctx context.Context, ch *channel.Client) (*channel.ExecSt
 	if r.stdinTo != nil {
 		r.forward(wire.Frame{Kind: wire.KindStdinEnd, Offset: *r.stdinTo})
 	}
+	r.repeatCredit()
 	r.repeatOrders()
 	return s, nil
 }

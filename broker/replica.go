@@ -141,8 +141,7 @@ func (b *Broker) enlist(p *pool, sb Sandbox, owned bool) *lease {
 	b.mu.Lock()
 	l := b.leases[name]
 	if l == nil {
-		l = newLease(p, sb, nil, *r)
-		l.guest = true
+		l = newGuest(p, sb, *r)
 		if r.Bound {
 			l.mark()
 		}

@@ -23,7 +23,7 @@ type Cmd struct {
 	// Stdout and Stderr receive the output as it appears; nil discards it. Equal
 	// writers are never written concurrently. An error of a writer ends the
 	// program. A writer that blocks makes the program wait, once the window
-	// (2 MiB) is full.
+	// (1.5 MiB) is full.
 	Stdout, Stderr io.Writer
 
 	Env map[string]string // added to the sandbox's environment

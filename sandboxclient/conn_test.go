@@ -77,7 +77,7 @@ func TestProtocolErrors(t *testing.T) {
 		text   string
 	}{
 		"credit exceeded": {func(s *brokertest.Stream) {
-			for offset := 0; offset <= wire.DefaultWindow; offset += wire.MaxData {
+			for offset := 0; offset <= sandboxclient.OutputWindow; offset += wire.MaxData {
 				s.Send(data(wire.KindStdout, uint64(offset), wire.MaxData))
 			}
 		}, "has credit up to"},

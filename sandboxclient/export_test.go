@@ -5,6 +5,9 @@ import "time"
 // SetCancelWait shortens the wait for an ending that does not come.
 func (c *Client) SetCancelWait(d time.Duration) { c.cancelWait = d }
 
+// OutputWindow is the credit for each of a program's outputs, in bytes.
+const OutputWindow = outputWindow
+
 // ResumeSpread is over how long programs spread their first attempt to come back.
 const ResumeSpread = resumeSpread
 

@@ -12,8 +12,9 @@ import (
 
 const (
 	// outputWindow is the credit granted for each of a program's outputs, in bytes:
-	// at most so much of it lies here unconsumed.
-	outputWindow = wire.DefaultWindow
+	// at most so much of it lies here unconsumed. It is less than a sandbox keeps, so
+	// that a program can go on before the acknowledgement is there.
+	outputWindow = 1536 << 10
 	// maxWrite bounds one Write to the caller's writer, in bytes. Credit is given
 	// back after each, so it also bounds what a slow writer holds up.
 	maxWrite = 64 << 10

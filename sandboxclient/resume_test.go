@@ -80,7 +80,7 @@ func TestAProgramOutlivesItsConnection(t *testing.T) {
 
 // Must hold: credit that was granted while there was no connection is not lost with it.
 func TestCreditOutlivesTheConnection(t *testing.T) {
-	const window = wire.DefaultWindow
+	const window = sandboxclient.OutputWindow
 	w := newBlockedWriter()
 	consumed := make(chan struct{})
 	total := 0

@@ -25,9 +25,9 @@ const maxJoined = 4 << 10
 // stream and connection bytes large. Go's HTTP/2 answers each read of a body with a
 // WINDOW_UPDATE in a write of its own, which on a channel is a message through every hop,
 // back from the reader to the writer, for each one that came. Here they are added up, and
-// sent when they are a quarter of the window, or with whatever else is written.
+// sent when they are an eighth of the window, or with whatever else is written.
 //
-// No peer waits for ever because of that: it still has three quarters of its window,
+// No peer waits for ever because of that: it still has seven eighths of its window,
 // less what has not been read yet, and each read brings the rest nearer to being sent.
 func Hold(conn net.Conn, stream, connection uint32) net.Conn {
 	return newHolder(conn, stream, connection)
@@ -42,7 +42,7 @@ func holdClient(conn net.Conn, stream, connection uint32) net.Conn {
 }
 
 func newHolder(conn net.Conn, stream, connection uint32) *holder {
-	return &holder{Conn: conn, stream: stream / 4, connection: connection / 4, updates: map[uint32]uint32{}}
+	return &holder{Conn: conn, stream: stream / 8, connection: connection / 8, updates: map[uint32]uint32{}}
 }
 
 // holder holds frames back that can wait for the next. What is written to it is HTTP/2,

@@ -24,8 +24,8 @@ const (
 	MaxCode = 16 << 20
 	// DefaultWindow is the credit a client grants for each output when its
 	// request names none.
-	DefaultWindow = 2 << 20
-	// AckDue is how much of an output a client consumes at most before it acknowledges
+	DefaultWindow = 1 << 20
+	// AckDue is how much of an output a client may consume until it must acknowledge
 	// that: a sandbox whose memory for outputs is used up keeps little more of each.
 	AckDue = 512 << 10
 	// MaxWindow bounds the credit that may be outstanding for one output.
