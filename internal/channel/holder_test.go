@@ -2,12 +2,13 @@ package channel
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -164,12 +165,7 @@ func TestReadersSayLittle(t *testing.T) {
 	conn := &counted{Conn: ours}
 	c := openOver(t, conn, theirs, serveHTTP(execs(func(w http.ResponseWriter, _ wire.Frame, in *FrameReader) {
 		out := NewFrameWriter(w, http.NewResponseController(w).Flush)
-		data := make([]byte, wire.MaxData)
-		for at := 0; at < size; at += len(data) {
-			if out.Write(wire.Frame{Kind: wire.KindStdout, Offset: uint64(at), Payload: data}) != nil {
-				return
-			}
-		}
+		pour(out.Write, wire.KindStdout, size, wire.MaxData)
 		_, _ = in.Read()
 	})))
 	_, err := c.Status(testContext(t)) // what HTTP/2 says at its start
@@ -187,43 +183,54 @@ func TestReadersSayLittle(t *testing.T) {
 	require.LessOrEqual(t, conn.n.Load()-before, int64(most), "writes while reading")
 }
 
-// Many who read slowly, more than all windows hold, get everything: nobody waits for
-// an update that is held.
+// Many streams that carry more than all windows hold, both ways at once, carry it all:
+// nobody waits for an update that is held.
 func TestHeldUpdatesStopNobody(t *testing.T) {
-	const readers, size = 8, 3 * streamWindow
+	const streams, size, piece = 8, 3 * streamWindow, 1000 // piece is no divisor of any window
+	const serverWindow = 1 << 20                           // net/http's own
 	ours, theirs := net.Pipe()
-	c := openOver(t, ours, Hold(theirs, 64<<10, 256<<10), serveHTTP(execs(func(w http.ResponseWriter, _ wire.Frame, _ *FrameReader) {
-		out := NewFrameWriter(w, http.NewResponseController(w).Flush)
-		data := make([]byte, 1000) // no divisor of any window
-		for at := 0; at < size; at += len(data) {
-			if out.Write(wire.Frame{Kind: wire.KindStdout, Offset: uint64(at), Payload: data}) != nil {
-				return
-			}
-		}
-	})))
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	done := make(chan error, readers)
-	streams := make([]*ExecStream, readers)
-	for i := range streams {
-		var err error
-		streams[i], err = c.Exec(ctx, "e"+string(rune('a'+i)), Start{}, nil)
-		require.NoError(t, err)
-		defer streams[i].Close()
-	}
-	for _, s := range streams {
-		go func() {
-			for {
-				if _, err := s.Recv(); err != nil {
-					done <- err
+	c := openOver(t, ours, Hold(theirs, serverWindow, serverWindow), serveHTTP(execs(func(w http.ResponseWriter, _ wire.Frame, in *FrameReader) {
+		var came sync.WaitGroup
+		defer came.Wait()
+		came.Go(func() {
+			for got := 0; got < size; got += piece {
+				if _, err := in.Read(); err != nil {
+					t.Errorf("input ends at %d: %v", got, err)
 					return
 				}
 			}
-		}()
+		})
+		pour(NewFrameWriter(w, http.NewResponseController(w).Flush).Write, wire.KindStdout, size, piece)
+	})))
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range streams {
+		s, err := c.Exec(testContext(t), fmt.Sprint("e", i), Start{}, nil)
+		require.NoError(t, err)
+		all.Go(func() { pour(s.Send, wire.KindStdin, size, piece) })
+		all.Go(func() {
+			defer s.Close()
+			for got := 0; ; {
+				f, err := s.Recv()
+				if errors.Is(err, io.EOF) && got >= size {
+					return
+				}
+				if err != nil {
+					t.Errorf("output ends at %d: %v", got, err)
+					return
+				}
+				got += len(f.Payload)
+			}
+		})
 	}
-	for range readers {
-		if err := <-done; !errors.Is(err, io.EOF) {
-			require.NoError(t, err)
+}
+
+// pour writes size bytes in pieces.
+func pour(write func(wire.Frame) error, kind wire.Kind, size, piece int) {
+	data := make([]byte, piece)
+	for at := 0; at < size; at += piece {
+		if write(wire.Frame{Kind: kind, Offset: uint64(at), Payload: data}) != nil {
+			return // the reader says where
 		}
 	}
 }

@@ -151,7 +151,11 @@ func (c *Cluster) schedulerCommand() proc.Command {
 		"--secure-port=" + strconv.Itoa(plan.SchedulerPort),
 		"--leader-elect=false",
 	}
-	return c.command(scheduler, [][]byte{c.kubeconfigFile(scheduler)}, append(args, limits()...)...)
+	command := c.command(scheduler, [][]byte{c.kubeconfigFile(scheduler)}, append(args, limits()...)...)
+	// It ends itself when its cache does not agree with the API server, as may happen
+	// when that was restarted, and expects to be started again.
+	command.Again = true
+	return command
 }
 
 func (c *Cluster) kubeletCommand() proc.Command {

@@ -31,6 +31,22 @@ type Command struct {
 	// Inputs is the content of the configuration files that the program reads
 	// at its start: when it changes, the program is started anew.
 	Inputs [][]byte
+	// Again has the program started anew, a second later, whenever it ends by itself, as
+	// an init system does.
+	Again bool
+}
+
+// again runs a program again and again until it is told to end. The shell waits with a
+// builtin, so that it hears that at once.
+const again = `trap 'kill "$pid"; wait "$pid"; exit' TERM
+while :; do "$@" & pid=$!; wait "$pid"; sleep 1 & pid=$!; wait "$pid"; done`
+
+// args is what is executed.
+func (c Command) args() []string {
+	if !c.Again {
+		return c.Args
+	}
+	return append([]string{"/bin/sh", "-c", again, c.Name}, c.Args...)
 }
 
 // spec is a digest of all that decides how the process behaves.
@@ -47,6 +63,9 @@ func (c Command) spec() (string, error) {
 		return "", fmt.Errorf("finding the program of %s: %w", c.Name, err)
 	}
 	fmt.Fprint(h, target)
+	if c.Again {
+		fmt.Fprint(h, again)
+	}
 	for _, in := range c.Inputs {
 		fmt.Fprintf(h, "%d:%s", len(in), in)
 	}
@@ -96,7 +115,8 @@ func (k Keeper) start(c Command, spec string) error {
 		return fmt.Errorf("opening the log of %s: %w", c.Name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	args := c.args()
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = c.Env, "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives this program and its terminal.

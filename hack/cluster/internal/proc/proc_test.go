@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,6 +86,27 @@ func TestEnsureStartsOnceAndStopEnds(t *testing.T) {
 	require.False(t, first.Same())
 	require.NoFileExists(t, recordPath(k.Dir, "sleeper"))
 	require.NoError(t, k.Stop(ctx, "sleeper", time.Second), "stopping what does not run")
+}
+
+// What ends by itself is started again, and not when it was stopped.
+func TestAgain(t *testing.T) {
+	k, _ := newKeeper(t)
+	starts := filepath.Join(t.TempDir(), "starts")
+	c := Command{Name: "sleeper", Args: []string{"/bin/sh", "-c", `echo $$ >>"$0"; test "$(wc -l <"$0")" -lt 2 || exec sleep 60`, starts}, Again: true}
+	_, err := k.Ensure(t.Context(), c, time.Second)
+	require.NoError(t, err)
+	var pids []string
+	require.Eventually(t, func() bool {
+		text, _ := os.ReadFile(starts)
+		pids = strings.Fields(string(text))
+		return len(pids) == 2
+	}, 10*time.Second, 10*time.Millisecond)
+	started, err := k.Ensure(t.Context(), c, time.Second)
+	require.NoError(t, err)
+	require.False(t, started, "it runs")
+
+	require.NoError(t, k.Stop(t.Context(), "sleeper", 10*time.Second))
+	require.NoDirExists(t, "/proc/"+pids[1], "the program ends with it")
 }
 
 func TestEnsureRestartsWhatWasStartedDifferently(t *testing.T) {
