@@ -110,7 +110,7 @@ func (s *supervisor) open(id string, st channel.Start, code []byte) (e *executio
 	case st.AttachOnly:
 		return nil, false, wire.Errorf(wire.CodeNotFound, "the sandbox knows no such exec")
 	case len(s.execs) >= maxExecs:
-		return nil, false, &wire.Error{Code: wire.CodeExhausted, Field: "exec", Limit: maxExecs, Message: "the lease holds as many execs as it may; wait for some to end"}
+		return nil, false, &wire.Error{Code: wire.CodeExhausted, Field: "exec", Limit: maxExecs, Message: "the lease holds as many execs as it may; wait for some to end, and attach to those that have for their endings"}
 	case st.Stdout.Acked > 0 || st.Stderr.Acked > 0:
 		return nil, false, wire.Invalid("acked", 0, "the exec is new: its output starts at 0")
 	case st.Program == nil || st.Timeout <= 0:
