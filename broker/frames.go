@@ -255,7 +255,7 @@ func (r *relay) clientWindow(f wire.Frame) error {
 	if c.Limit-c.Acked > wire.MaxWindow {
 		return wire.Invalid("window.limit", wire.MaxWindow, "the window of %s has grown to %d bytes, beyond the limit of %d", w.FD, c.Limit-c.Acked, wire.MaxWindow)
 	}
-	r.forward(wire.Window{FD: w.FD, Acked: c.Acked, Limit: c.Limit}.Frame(0))
+	r.forwardCredit(w.FD)
 	return nil
 }
 

@@ -55,8 +55,13 @@ func (r *relay) repeatOrders() {
 func (r *relay) repeatCredit() {
 	for _, fd := range []wire.FD{wire.Stdout, wire.Stderr} {
 		if r.granted[fd] {
-			c := r.creditOf(fd)
-			r.forward(wire.Window{FD: fd, Acked: c.Acked, Limit: c.Limit}.Frame(0))
+			r.forwardCredit(fd)
 		}
 	}
+}
+
+// forwardCredit passes on how far the client is in one output. mu is held.
+func (r *relay) forwardCredit(fd wire.FD) {
+	c := r.creditOf(fd)
+	r.forward(wire.Window{FD: fd, Acked: c.Acked, Limit: c.Limit}.Frame(0))
 }
